@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import errno
 import io
 import itertools
 import os
+import sys
 import threading
+import time
 from array import array
 from dataclasses import astuple, dataclass
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, NamedTuple, NoReturn, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Tuple, Type, Union
 
 from . import _library as lib
 from ._ranges import FileLike, Packed, Ranges, _as_numpy, descriptor_of, number, pack, path_of
@@ -21,6 +24,8 @@ from ._ranges import FileLike, Packed, Ranges, _as_numpy, descriptor_of, number,
 SET, APPEND, SET_FROM_MARK = 0, 1, 2
 #: Entries that one list of the library's holds; a longer one is handed over as it is read.
 LIST_MAX = 1 << 20
+#: Empty ranges in a row after which an iterator is taken for one that yields nothing else.
+EMPTY_MAX = 1 << 16
 _DONE = 16
 _MARKED = 1
 
@@ -129,6 +134,15 @@ _live: Dict[Tuple[int, int], _Live] = {}
 _lock = threading.Lock()
 
 
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+# Another thread may have it while one forks.
+os.register_at_fork(after_in_child=_renew_lock)
+
+
 def _begin(key: Tuple[int, int], live: _Live, call: Callable[[], Any]) -> Any:
     """Has the library take a list, in place of what it had for the file."""
     with _lock:
@@ -157,6 +171,7 @@ def _end(key: Tuple[int, int], owner: object, fd: int) -> None:
         if _live.get(key) is live:
             del _live[key]
     live.files.close()
+    _pass_on()
 
 
 def forget_closed(fd: int, closing: Optional[int] = None) -> bool:
@@ -223,7 +238,7 @@ def declare(file: FileLike, ranges: Ranges, length: Any = None) -> Declared:
         return declared
     if packed.count > LIST_MAX:
         declared._key = _identity(fd)
-        function = lib.NEXT(_Whole(fd, packed).fill)
+        function = _next(_Whole(fd, packed).fill)
         _begin(declared._key, _Live(declared, fd, function, files), lambda: lib.library.outrider_pull(fd, function, None))
         return declared
     with contextlib.suppress(OSError):  # the library says what is wrong
@@ -269,6 +284,8 @@ def _access(access: Any, default: Optional[int], files: _Files) -> Tuple[int, in
     marked = False
     if isinstance(access, range):
         access = (access.start, len(access))
+    if not isinstance(access, (tuple, list)) and (isinstance(access, (str, bytes, bytearray)) or not hasattr(access, "__len__")):
+        raise TypeError(f"an access (offset, length) or (file, offset, length) in bytes is wanted, not {access!r}")
     if len(access) == 2:
         if default is None:
             raise TypeError("an access needs a file: (file, offset, length)")
@@ -289,6 +306,51 @@ def _raise(error: BaseException) -> None:
 
 # Goes to sys.unraisablehook: ctypes gives it what a function without a result raises.
 _report: Any = ctypes.CFUNCTYPE(None, ctypes.py_object)(_raise)
+
+
+# An interrupt that the main program is to get.
+_due: List[bool] = []
+
+
+def _pass_on() -> None:
+    """At the end of a call that may have had the library ask: raises what can't pass through it."""
+    if _due and threading.get_ident() == threading.main_thread().ident:
+        with contextlib.suppress(IndexError):
+            _due.pop()
+            raise KeyboardInterrupt
+
+
+def _interrupted(call: Callable[..., int]) -> Callable[..., int]:
+    """`call` for the library. A KeyboardInterrupt can't pass through the read that asked, so the main program gets it after that."""
+
+    def called(*arguments: Any) -> int:
+        try:
+            return call(*arguments)
+        except KeyboardInterrupt:
+            _due.append(True)
+            _thread.start_new_thread(_interrupt, (called.__code__,))
+            return 0
+
+    return called
+
+
+def _interrupt(code: Any) -> None:
+    """Has the main program interrupted where no call of this package passes it on, as soon as it isn't within the library's call any more."""
+    main = threading.main_thread().ident or 0
+    while True:
+        frame = sys._current_frames().get(main)
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        if frame is None:
+            break
+        time.sleep(0.001)
+    with contextlib.suppress(IndexError):
+        _due.pop()
+        _thread.interrupt_main()
+
+
+def _next(fill: Callable[[Any, int, int], int]) -> Any:
+    return lib.NEXT(_interrupted(fill))
 
 
 class Pulled(_OfThisProcess):
@@ -318,7 +380,8 @@ def pull(file: FileLike, accesses: Optional[Accesses], length: Any = None) -> Op
 
     It yields pairs (offset, length) of `file`, ``range(start, stop)``, triples (file, offset, length), or `Access`, in bytes; with `length`, in
     bytes, it yields offsets. `file` names the list and must be one of its files. A file that is named by a path is kept open until the list
-    ends. An exception in the iterator ends the list and is reported as unraisable. The iterator must not call this package.
+    ends. An exception in the iterator ends the list and is reported as unraisable, but KeyboardInterrupt reaches the main program. So do 65,536
+    empty ranges in a row, as of an iterator that yields nothing else. The iterator must not call this package.
 
     Returns an object whose `close` (or with block) takes the list back; `pull(file, None)` does as well, and returns None. OSError as `declare`.
     """
@@ -338,10 +401,11 @@ def pull(file: FileLike, accesses: Optional[Accesses], length: Any = None) -> Op
         fill = _Whole(fd, pack(accesses, length)).fill
     else:
         fill = _Drawn(fd, accesses, length, files).fill
-    function = lib.NEXT(fill)
+    function = _next(fill)
     key = _identity(fd)
     pulled = Pulled(fd, key)
     _begin(key, _Live(pulled, fd, function, files), lambda: lib.library.outrider_pull(fd, function, None))
+    _pass_on()
     return pulled
 
 
@@ -358,12 +422,26 @@ class _Drawn:
 
     def fill(self, _context: Any, entries: int, room: int) -> int:
         words = array("Q")
+        empty = 0
         try:
             with self._turn:
-                for access in itertools.islice(self._iterator, room):
+                # Those that are empty say nothing, and of them alone the library would ask for ever.
+                while len(words) < 3 * room:
+                    access = next(self._iterator, self)
+                    if access is self:
+                        break
                     if self._length is not None:
                         access = (access, self._length)
-                    words.extend(_access(access, self._fd, self._files))
+                    entry = _access(access, self._fd, self._files)
+                    if entry[2] > 0 or entry[0] >> 32:
+                        words.extend(entry)
+                        empty = 0
+                        continue
+                    empty += 1
+                    if empty >= EMPTY_MAX:
+                        raise ValueError(f"the iterator yielded {empty} empty ranges in a row: the list ends here")
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:  # it can't pass through the read that asked
             _report(error)
             return 0
@@ -375,7 +453,8 @@ class Client(_OfThisProcess):
     """An access list of its own, over regions of files (libprefetch's interface).
 
     `callback(client, position)` is called from within reads, when the list is half read or runs out, or the program reads in a region but
-    outside the list; it may call `request` of this client and nothing else of this package. Exceptions in it are reported as unraisable.
+    outside the list; it may call `request` of this client and nothing else of this package. Exceptions in it are reported as unraisable, but
+    KeyboardInterrupt reaches the main program.
     Files that are named by their path are open until `close`. OSError: ENOSPC where 256 clients exist, ENOMEM.
     """
 
@@ -389,11 +468,12 @@ class Client(_OfThisProcess):
         else:
             told = callback
 
-            def call(_client: Any, _context: Any, at: Any) -> None:
+            def call(_client: Any, _context: Any, at: Any) -> int:
                 at = at.contents
                 told(self, Position(at.mark_fd, at.mark_offset, at.fd, at.offset))
+                return 0
 
-            self._function = lib.CALLBACK(call)
+            self._function = lib.CALLBACK(_interrupted(call))
         self._handle = lib.check(lib.library.outrider_client_new(self._function, None))
 
     def _live(self) -> int:
@@ -461,12 +541,14 @@ def reading(file: FileLike, offset: int, length: int) -> None:
     path = path_of(file)
     if path is None:
         lib.check(lib.library.outrider_reading(descriptor_of(file), at, size))
+        _pass_on()
         return
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         lib.check(lib.library.outrider_reading(fd, at, size))
     finally:
         os.close(fd)
+    _pass_on()
 
 
 def pread(file: FileLike, length: int, offset: int) -> bytes:
@@ -474,6 +556,7 @@ def pread(file: FileLike, length: int, offset: int) -> bytes:
     fd = descriptor_of(file)
     if not lib.seen and length > 0 and offset >= 0:
         lib.library.outrider_reading(fd, offset, length)
+        _pass_on()
     return os.pread(fd, length, offset)
 
 
@@ -492,6 +575,7 @@ class File(io.FileIO):
             if length < 0:
                 length = max(os.fstat(fd).st_size - at, 0)
             lib.library.outrider_reading(fd, at, length)
+        _pass_on()
 
     def close(self) -> None:
         if not self.closed and not lib.seen and lib.available:
@@ -525,8 +609,18 @@ def stats() -> Stats:
 
 
 def settle(timeout: Optional[float] = None) -> None:
-    """Waits until what is wanted now was asked for, at most `timeout` seconds. For tests and tools. OSError: ETIMEDOUT."""
-    lib.check(lib.library.outrider_settle(-1 if timeout is None else max(int(timeout * 1000), 0)))
+    """Waits until what is wanted now was asked for, at most `timeout` seconds. For tests and tools. OSError: ETIMEDOUT. TypeError, ValueError:
+    `timeout` is no number of seconds. More than 24 days are 24 days."""
+    milliseconds = -1
+    if timeout is not None:
+        try:
+            seconds = timeout * 1.0
+        except (TypeError, OverflowError):
+            raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}") from None
+        if seconds != seconds:
+            raise ValueError("timeout must be a number of seconds or None, not nan")
+        milliseconds = int(min(max(seconds, 0.0) * 1000, float((1 << 31) - 1)))
+    lib.check(lib.library.outrider_settle(milliseconds))
 
 
 def version() -> Tuple[int, int, int]:

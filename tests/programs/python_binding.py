@@ -2,11 +2,14 @@
 preloaded."""
 
 import errno
+import itertools
 import os
 import pathlib
 import pickle
+import signal
 import sys
 import threading
+import time
 import warnings
 
 import outrider
@@ -109,6 +112,39 @@ with outrider.File(path) as file:
         assert outrider.pread(file, PAGE, 0) == page(0)
     assert [str(e) for e in unraisable] == ["of the iterator"]
 
+# One that yields nothing but empty ranges ends too; some are passed over.
+with outrider.File(path) as file:
+    with outrider.pull(file, itertools.repeat((0, 0))):
+        assert outrider.pread(file, PAGE, 0) == page(0)
+    assert "empty ranges" in str(unraisable.pop()), unraisable
+    before = outrider.stats()
+    with outrider.pull(file, itertools.chain([(0, 0)] * 1000, [(PAGE, PAGE)])):
+        assert outrider.pread(file, PAGE, PAGE) == page(1)
+    assert outrider.stats().diverged_reads == before.diverged_reads and len(unraisable) == 1, unraisable
+
+
+# An interrupt within the iterator is the main program's, once.
+def interrupted():
+    yield 0, PAGE
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1)
+    yield 0, PAGE
+
+
+interrupts = 0
+with outrider.File(path) as file:
+    try:
+        with outrider.pull(file, interrupted()):
+            outrider.pread(file, PAGE, 0)
+            time.sleep(1)
+    except KeyboardInterrupt:
+        interrupts += 1
+    try:
+        time.sleep(0.1)
+    except KeyboardInterrupt:
+        interrupts += 1
+assert interrupts == 1 and len(unraisable) == 1, (interrupts, unraisable)
+
 # A client: callback, marks, ignoring.
 with outrider.File(path) as file:
     positions = []
@@ -155,9 +191,31 @@ with outrider.File(path) as file:
         refuses(ValueError, outrider.declare, file, [wrong])
     for wrong in [None, 1.5, True, object()]:
         refuses(TypeError, outrider.declare, wrong, [(0, 1)])
-    for wrong in [[(0, 1, 2)], [5], [(0, 1.5)], ["ab"], range(10), [range(0, 10, 2)]]:
+    for wrong in [[(0, 1, 2)], [5], [(0, 1.5)], [(float("nan"), 1)], ["ab"], [b"ab"], [{0, 1}], range(10), [range(0, 10, 2)]]:
         refuses(TypeError if wrong != [range(0, 10, 2)] else ValueError, outrider.declare, file, wrong)
     refuses(ValueError, outrider.declare, file, [0, 1], [1])
+    for wrong, said in [([(float("nan"), 1)], "an offset"), ([(0, 1.5)], "a length"), ([b"ab"], "(offset, length)")]:
+        try:
+            outrider.declare(file, wrong)
+        except TypeError as error:
+            assert said in str(error) and "bytes" in str(error), error
+    refuses(TypeError, outrider.settle, "x")
+    refuses(ValueError, outrider.settle, float("nan"))
+    outrider.settle(1e300)
+    # Files ahead: what is wrong is said at the call, and nobody waits for it.
+    for wrong, kind in [(-5, ValueError), (1 << 64, ValueError), (float("nan"), TypeError), (1.5, TypeError), ("x", TypeError)]:
+        refuses(kind, outrider.ahead, [(path, wrong, 10), (path, 0, None)])
+        refuses(kind, outrider.ahead, [(path, 0, wrong)])
+    for wrong in [[(path, 0)], [5], [(path, 0, 1, 2)], 5, [(5, 0, 1)]]:
+        refuses(TypeError, outrider.ahead, wrong)
+    with outrider.ahead([(path, (1 << 64) - 1, (1 << 64) - 1), ("no such file", 0, None), (path, 0, PAGE)]) as coming:
+        coming.wait()
+        refuses(ValueError, coming.reading, path, -1, 5)
+        refuses(TypeError, coming.reading, path, 0, 1.5)
+    for wrong in [path, os.fsencode(path), pathlib.Path(path), 5]:
+        refuses(TypeError, outrider.shards, wrong)
+    refuses(TypeError, outrider.shards, [path], "x")
+    refuses(ValueError, outrider.shards, [path], 0)
     fails(errno.ENOENT, outrider.declare, "no such file", [(0, 1)])
     # Hostile lists cost time only.
     outrider.declare(file, [((1 << 63) + i, 1 << 62) for i in range(1000)] + [(5, 0)] * 1000 + [(0, PAGE)] * 10000)
@@ -179,6 +237,24 @@ with outrider.File(path) as file:
     for thread in threads:
         thread.join()
     assert not bad
+
+# A child that fork made while files are being opened has no list, and waits for nothing.
+for i in range(20):
+    coming = outrider.ahead(*[f"no such file {n}" for n in range(200)], path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns where a process with threads forks
+        child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        coming.passed()
+        coming.reading(path, 0, 1)
+        coming.wait()
+        coming.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, i
+    coming.wait()
+    coming.close()
+
 
 # Whatever names a file and ranges of it comes to the same.
 def declared_bytes(*arguments, **named):
