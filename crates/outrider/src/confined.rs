@@ -518,7 +518,11 @@ impl Line {
                 if equals(here, b"--report") {
                     line.reports = true;
                 } else if let Some(file) = after(here, b"--report=") {
-                    (line.reports, line.file) = (true, file);
+                    line.reports = true;
+                    line.file = match equals(file, b"-") {
+                        true => std::ptr::null(),
+                        false => file,
+                    };
                 } else if let Some(mode) = value(b"--mode") {
                     let known = [
                         &b"os-only"[..],

@@ -18,7 +18,7 @@ pub const CONTINUED: u32 = 2;
 
 /// Whether somebody has asked for a report: [`NO_REPORT`], [`OFFERED`] or [`ASKED`].
 pub static REPORT: AtomicU32 = AtomicU32::new(NO_REPORT);
-/// There is no file for one, and all signals are the program's.
+/// There is no file for one.
 pub const NO_REPORT: u32 = 0;
 /// There is one.
 pub const OFFERED: u32 = 1;
@@ -57,10 +57,13 @@ pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *m
     let is_asked = || {
         // SAFETY: what is queued has a value.
         let value = unsafe { (*info).si_value() };
-        value.sival_ptr as usize == REQUESTED && REPORT.load(Acquire) != NO_REPORT
+        value.sival_ptr as usize == REQUESTED
     };
     if signal == REQUEST && code == libc::SI_QUEUE && is_asked() {
-        REPORT.store(ASKED, Release);
+        // The program is not concerned, whether there is a file or not.
+        if REPORT.load(Acquire) != NO_REPORT {
+            REPORT.store(ASKED, Release);
+        }
         return;
     }
     let from_terminal = match signal {

@@ -9,16 +9,18 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use outrider_cli::Context;
 use outrider_sys::device::{Device, LiesOn, lies_on};
 use outrider_sys::units::PAGE;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::cached::residency;
 use crate::cli::{Mode, RunArgs, TryArgs};
@@ -53,16 +55,22 @@ pub fn command(args: &TryArgs) -> Outcome {
         return Ok(127);
     };
     let own = std::env::current_exe().doing("this command's own file")?;
-    let place = Place::new().doing("a directory for what is measured")?;
+    watch_signals();
+    let made = tempfile::Builder::new().prefix("outrider-try-").tempdir();
+    let made = made.doing("a directory for what is measured")?;
+    let place = made.path().to_owned();
+    let mut made = Some(made);
 
     // Its output is shown, once.
-    let profile = place.0.join("reads.profile");
+    let profile = place.join("reads.profile");
     let mut remember = OsString::from("--remember=");
     remember.push(&profile);
-    let first = ours(&own, &remember, &args.command)
+    let mut first = ours(&own, &remember, &args.command)
         .stdin(Stdio::null())
-        .status()
+        .spawn()
         .doing(&name)?;
+    let first = wait_for(&mut first).doing(&name)?;
+    die_if_told(&mut made);
     let ended_well = |status: &ExitStatus| !matches!(status.code(), None | Some(126 | 127));
     if !ended_well(&first) {
         let what = match first.signal() {
@@ -89,7 +97,7 @@ pub fn command(args: &TryArgs) -> Outcome {
     }
     cold.describe(files.len());
 
-    let report = place.0.join("report.json");
+    let report = place.join("report.json");
     let mut to_report = OsString::from("--report=");
     to_report.push(&report);
     let (mut stock, mut with) = (Vec::new(), Vec::new());
@@ -106,6 +114,7 @@ pub fn command(args: &TryArgs) -> Outcome {
                 false => ours(&own, &to_report, &args.command),
             };
             let (took, status) = measured(&mut command).doing(&name)?;
+            die_if_told(&mut made);
             match is_stock {
                 true => stock.push((took, status)),
                 false => with.push((took, status)),
@@ -162,21 +171,65 @@ fn settle(command: &[OsString]) -> Result<(), Failure> {
     }
 }
 
-/// A directory of this run's own, while it lasts.
-struct Place(PathBuf);
+/// Signals that end this run once the program has ended that was running: it gets those that are for this process alone, as its group gets the others by itself.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// The process that is measured; 0: none is.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+/// The signal that was received, or 0.
+static ENDED_BY: AtomicI32 = AtomicI32::new(0);
 
-impl Place {
-    fn new() -> io::Result<Place> {
-        let name = format!("outrider-try-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Place(path))
-    }
+/// Has signals wait for this run to clean up, unless they were ignored before.
+fn watch_signals() {
+    // SAFETY: a set that lives as long as the calls, all zero is valid; programs that are started have an empty mask.
+    let set = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        for signal in ENDING {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut before);
+            if before.sa_sigaction != libc::SIG_IGN {
+                libc::sigaddset(&raw mut set, signal);
+            }
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        set
+    };
+    std::thread::spawn(move || {
+        loop {
+            // SAFETY: as above.
+            let (signal, code) = unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                (
+                    libc::sigwaitinfo(&raw const set, &raw mut info),
+                    info.si_code,
+                )
+            };
+            if signal <= 0 {
+                continue;
+            }
+            ENDED_BY.store(signal, SeqCst);
+            let child = CHILD.load(SeqCst);
+            if child > 0 && code <= 0 {
+                // SAFETY: numbers only.
+                unsafe { libc::kill(child, signal) };
+            }
+        }
+    });
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+/// Dies by the signal that was received, if one was, once `place` is removed.
+fn die_if_told(place: &mut Option<TempDir>) {
+    let signal = ENDED_BY.load(SeqCst);
+    if signal == 0 {
+        return;
+    }
+    drop(place.take());
+    // SAFETY: numbers and a set that lives as long as the calls.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&raw mut set, signal);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
     }
 }
 
@@ -184,10 +237,13 @@ impl Drop for Place {
 fn ours(own: &Path, flag: &OsStr, command: &[OsString]) -> Command {
     let mut ours = Command::new(own);
     ours.arg("run").arg(flag).arg("--").args(command);
+    // The report is of this run's own.
+    ours.env_remove("OUTRIDER_REPORT")
+        .env_remove("OUTRIDER_REPORT_EVERY");
     ours
 }
 
-/// How long a program takes, and how it ends. Its output is read and thrown away: into /dev/null some write less.
+/// How long a program takes, and how it ends. Its output is read and thrown away: into /dev/null some write less. What it leaves behind may hold the pipe open.
 fn measured(command: &mut Command) -> io::Result<(Duration, ExitStatus)> {
     let began = Instant::now();
     let mut child = command
@@ -196,11 +252,26 @@ fn measured(command: &mut Command) -> io::Result<(Duration, ExitStatus)> {
         .stderr(Stdio::null())
         .spawn()?;
     if let Some(mut output) = child.stdout.take() {
-        let mut part = vec![0; 1 << 16];
-        while output.read(&mut part)? > 0 {}
+        std::thread::spawn(move || {
+            let mut part = vec![0; 1 << 16];
+            while output.read(&mut part).is_ok_and(|n| n > 0) {}
+        });
     }
-    let status = child.wait()?;
+    let status = wait_for(&mut child)?;
     Ok((began.elapsed(), status))
+}
+
+/// Waits for a child, which is told of signals meanwhile.
+fn wait_for(child: &mut Child) -> io::Result<ExitStatus> {
+    CHILD.store(child.id() as i32, SeqCst);
+    let early = ENDED_BY.load(SeqCst);
+    if early != 0 {
+        // SAFETY: numbers only. It may have come before anybody knew of the child.
+        unsafe { libc::kill(child.id() as i32, early) };
+    }
+    let status = child.wait();
+    CHILD.store(0, SeqCst);
+    status
 }
 
 /// What could be made cold, bytes, and why the rest could not.
@@ -354,6 +425,13 @@ fn table(stock: &Times, with: &Times) -> String {
     out
 }
 
+/// Whether two ways take as long, as far as can be told.
+fn are_alike(stock: &Times, with: &Times) -> bool {
+    let (a, b) = (stock.median.as_secs_f64(), with.median.as_secs_f64());
+    let overlap = stock.fastest <= with.slowest && with.fastest <= stock.slowest;
+    (a - b).abs() <= ALIKE * a.max(b) || overlap
+}
+
 /// What it came to, and why.
 enum Why {
     /// The program can't be hooked.
@@ -383,7 +461,9 @@ impl Verdict {
         let (hit, late, missed) = (total("hit_bytes"), total("late_bytes"), total("miss_bytes"));
         // Files of trees are in what was used alone.
         let in_time = hit.max(total("used_bytes").saturating_sub(late));
-        if with.median < stock.median && in_time > late + missed {
+        if with.median < stock.median
+            && (in_time > late + missed || !are_alike(stock, with) && in_time > 0)
+        {
             return Verdict(Why::InTime(in_time));
         }
         let time = |name: &str| report[name].as_u64().unwrap_or(0) as f64 / 1e6;
@@ -404,8 +484,7 @@ impl Verdict {
     fn text(&self, stock: &Times, with: &Times) -> String {
         let (a, b) = (stock.median.as_secs_f64(), with.median.as_secs_f64());
         let (without, with_it) = (roughly(a), roughly(b));
-        let overlap = stock.fastest <= with.slowest && with.fastest <= stock.slowest;
-        let alike = (a - b).abs() <= ALIKE * a.max(b) || overlap;
+        let alike = are_alike(stock, with);
         let came = if alike {
             format!(
                 "cold, it takes {with_it} with Outrider and {without} without, which is no difference"

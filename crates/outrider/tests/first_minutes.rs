@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -859,6 +859,31 @@ sum(m[i] for i in range(0, len(m), 4096)); print('held', flush=True); sys.stdin.
     assert!(err.contains("ended with exit code 3 each time"), "{err}");
     let (code, _, err) = said(&dir, &["try", "nosuch"]);
     assert_eq!(code, Some(127), "{err}");
+    // A process that a program leaves behind is not waited for, though it holds the output.
+    let behind = format!("cksum {file}; sleep 1000 & echo $! >>behind");
+    let mut trial = ours(&dir, &["try", "-n", "1", "--", "sh", "-c", &behind]);
+    let ended = trial.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(ended.unwrap().success());
+    let left = fs::read_to_string(dir.join("behind")).unwrap();
+    assert_eq!(left.lines().count(), 3);
+    for pid in left.lines() {
+        let killed = Command::new("kill").arg(pid).status().unwrap();
+        assert!(killed.success(), "{pid} was waited for");
+    }
+    // A signal is passed on, and ended by, once the program has.
+    let patient =
+        "trap 'echo told >>told; exit 0' TERM; echo begun >>told; while :; do sleep 0.01; done";
+    let mut trial = ours(&dir, &["try", "-n", "1", "--", "sh", "-c", patient]);
+    let mut trial = trial.stderr(Stdio::null()).spawn().unwrap();
+    while !dir.join("told").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    // SAFETY: numbers only.
+    unsafe { libc::kill(trial.id() as i32, libc::SIGTERM) };
+    let ended = trial.wait().unwrap();
+    assert_eq!(ended.signal(), Some(libc::SIGTERM));
+    let told = fs::read_to_string(dir.join("told")).unwrap();
+    assert_eq!(told, "begun\ntold\n");
     // Of its runs; those of others come and go.
     let left = fs::read_dir(std::env::temp_dir()).unwrap().flatten();
     let left = left.filter(|entry| {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -245,9 +245,12 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
     let new = path.with_file_name(name);
-    let write = || {
-        let mut file = File::options().write(true).create_new(true).open(&new)?;
-        file.set_permissions(std::fs::metadata(path)?.permissions())?;
+    let before = std::fs::metadata(path)?;
+    let mut file = File::options().write(true).create_new(true).open(&new)?;
+    let mut write = || {
+        // Whose it was it stays, or it is not replaced.
+        std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()))?;
+        file.set_permissions(before.permissions())?;
         file.write_all(text.as_bytes())?;
         std::fs::rename(&new, path)
     };
