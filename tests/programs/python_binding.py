@@ -114,9 +114,10 @@ with outrider.File(path) as file:
 
 # One that yields nothing but empty ranges ends too; some are passed over.
 with outrider.File(path) as file:
-    with outrider.pull(file, itertools.repeat((0, 0))):
-        assert outrider.pread(file, PAGE, 0) == page(0)
-    assert "empty ranges" in str(unraisable.pop()), unraisable
+    for useless in [(0, 0), (1 << 62, 1), (PAGE * PAGES, PAGE)]:
+        with outrider.pull(file, itertools.repeat(useless)):
+            assert outrider.pread(file, PAGE, 0) == page(0)
+        assert "empty ranges" in str(unraisable.pop()), unraisable
     before = outrider.stats()
     with outrider.pull(file, itertools.chain([(0, 0)] * 1000, [(PAGE, PAGE)])):
         assert outrider.pread(file, PAGE, PAGE) == page(1)
