@@ -14,6 +14,8 @@ connection = sqlite3.connect(sys.argv[2])
 rows = sum(1 for _ in connection.execute("SELECT * FROM customer ORDER BY zip"))
 counts = json.loads(connection.execute("SELECT outrider_counts()").fetchone()[0])
 
+import dataclasses
+
 import outrider
 
-print(json.dumps({"rows": rows, "seen": outrider._seen, **counts, **outrider.stats()._asdict()}))
+print(json.dumps({"rows": rows, "seen": outrider.seen, **counts, **dataclasses.asdict(outrider.stats())}))

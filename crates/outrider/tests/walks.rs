@@ -206,7 +206,7 @@ while workers > 1:
         ("1", "1", "files.walk = false"),
     ] {
         fs::write(dir.join("config.toml"), settings).unwrap();
-        let argv = ["python3", "-c", SCRIPT, "list", share, workers];
+        let argv = ["python3", "-IS", "-c", SCRIPT, "list", share, workers];
         let lines = |output: &[u8]| {
             let text = String::from_utf8(output.to_vec()).unwrap();
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -388,7 +388,7 @@ print(n, digest.hexdigest())
         let _ = fs::remove_dir_all(dir.join("tree"));
         plant(&dir.join("tree"), 6);
         cold(&dir.join("tree"));
-        run(&dir, mode, &["python3", "-c", script])
+        run(&dir, mode, &["python3", "-IS", "-c", script])
     };
     let plain = go("app-only").1;
     for _ in 0..3 {
@@ -435,7 +435,7 @@ while True:
         data = data[16 + n:]
 print(len(found), events)
 "#;
-    let argv = ["python3", "-c", script];
+    let argv = ["python3", "-IS", "-c", script];
     compare_ahead(&dir, &argv);
 }
 
@@ -459,7 +459,7 @@ for i, path in enumerate(sorted(found)):
             granted += 1
 print(granted)
 "#;
-    compare_ahead(&dir, &["python3", "-c", script]);
+    compare_ahead(&dir, &["python3", "-IS", "-c", script]);
 }
 
 /// Runs without us and ahead of, from a cold `tree`: what is printed is the same.
@@ -573,7 +573,7 @@ finally:
     if let Err(reason) = image_of(&dir) {
         return skip(name, &reason);
     }
-    let argv = ["python3", "-c", script];
+    let argv = ["python3", "-IS", "-c", script];
     let (_, plain) = run(&dir, "app-only", &argv);
     eventually(|| {
         let (totals, printed) = run(&dir, "predict+opt", &argv);
@@ -629,7 +629,7 @@ subprocess.run("umount -l mnt 2> /dev/null", shell=True)
         &["cat", "mnt/file"],
     ];
     for program in programs {
-        let argv = [&["python3", "-c", script, lab], program].concat();
+        let argv = [&["python3", "-IS", "-c", script, lab], program].concat();
         cold(&disk.dir);
         let (_, plain) = run(&dir, "app-only", &argv);
         eventually(|| {
@@ -768,7 +768,7 @@ fn directories_are_listed_ahead() {
         return skip(name, &reason);
     }
     let all = BRANCHES.pow(3);
-    let python = "python3 -c 'import os
+    let python = "python3 -IS -c 'import os
 print([os.lstat(os.path.join(d, f)).st_size for d, _, files in os.walk(\"mnt/0\") for f in files])
 print(sorted(len(files) for _, _, files in os.walk(\"mnt\")))'";
     let scripts = [
@@ -848,7 +848,7 @@ fn large_directories_are_listed_ahead() {
         // From now on listing changes no time of access.
         seen(&mnt.0);
     }
-    let python = "python3 -c 'import os
+    let python = "python3 -IS -c 'import os
 print([(e.name, e.stat(follow_symlinks=False).st_size) for e in os.scandir(\"mnt/large\")])'";
     for script in [
         "find mnt/large -maxdepth 1 -name '*7*'",
