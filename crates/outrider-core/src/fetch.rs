@@ -374,9 +374,9 @@ fn is_served(mount: &Mount) -> bool {
 /// system: it may not answer.
 pub fn server(pid: u32, id: DeviceId, name: &Path) -> Option<Mount> {
     // What this process sees under that number is the same file system, whoever has it; where an overlay's layers lie may differ.
-    let seen = known_mount(id).filter(|m| m.fs_type != "overlay");
-    if let Some(mount) = seen {
-        return is_served(&mount).then_some(mount);
+    let seen = known_mount(id);
+    if let Some(mount) = seen.as_ref().filter(|m| m.fs_type != "overlay") {
+        return is_served(mount).then(|| mount.clone());
     }
     let mounts = mounts_of(pid);
     let above = |name: &Path| {
@@ -388,12 +388,7 @@ pub fn server(pid: u32, id: DeviceId, name: &Path) -> Option<Mount> {
             .max_by_key(|m| m.mount_point.as_os_str().len())
     };
     let by_number = mounts.iter().rev().find(|m| m.dev == id);
-    let known = || mounts_of(std::process::id()).into_iter().rev();
-    let others = match by_number {
-        Some(_) => None,
-        None => known().find(|m| m.dev == id),
-    };
-    let mount = match by_number.or(others.as_ref()).or_else(|| above(name)) {
+    let mount = match by_number.or(seen.as_ref()).or_else(|| above(name)) {
         // btrfs and overlays have numbers of their own for parts of themselves; nothing else lies between the mount and the name.
         Some(mount) if mount.dev == id || is_served(mount) || is_device(name, id) => mount,
         _ if id.major() != 0 || id == memory_of_the_kernel()? => return None,

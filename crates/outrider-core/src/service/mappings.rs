@@ -31,7 +31,8 @@ impl<K: Kernel> Service<K> {
             ..self.limits(key)
         };
         // What comes back does so late, when it is seen; where there is room that is no reason to wait.
-        if self.model(self.device(key)).bulk().has_room() {
+        let model = self.model(self.device(key));
+        if model.bulk().has_room() {
             limits.funds.left_us = f64::INFINITY;
         }
         let Some(size) = self.files.get(&key).map(|f| f.size()) else {
@@ -92,7 +93,7 @@ impl<K: Kernel> Service<K> {
                 false => Arrival::Present,
             };
             // A fault waits for what the kernel reads around it; a head has come there with the first one.
-            let each = match self.model(self.device(key)).may_seek() {
+            let each = match model.may_seek() {
                 true => run.range.end - run.range.start,
                 false => READAHEAD,
             };

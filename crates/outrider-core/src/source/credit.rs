@@ -135,7 +135,8 @@ pub struct Funds {
 
 impl Funds {
     /// Of all that may be had for nothing.
-    pub const UNLIMITED: Funds = Funds {
+    #[cfg(test)]
+    pub(super) const UNLIMITED: Funds = Funds {
         left_us: f64::INFINITY,
         request_us: 0.0,
         byte_us: 0.0,
