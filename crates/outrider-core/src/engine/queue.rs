@@ -29,6 +29,8 @@ pub(super) struct Batch {
     bytes: u64,
     /// Bytes that the device was asked for, less what was cached or on its way; `None` where nobody counts.
     read: Option<u64>,
+    /// See [`Outcome::ends_in_cached`].
+    ends_in_cached: bool,
     issued: Moment,
     /// Bytes that were on their way before.
     ahead: u64,
@@ -202,6 +204,8 @@ pub struct Outcome {
     pub failed: Vec<(usize, Failure)>,
     /// Bytes that the device was asked for, less what was cached or on its way; `None` where nobody counts.
     pub read: Option<u64>,
+    /// The last page was cached, or on its way, before: that it is there does not say that what was asked for is.
+    pub ends_in_cached: bool,
     /// When it was begun.
     pub began: Moment,
 }
@@ -262,6 +266,7 @@ impl Issuing {
                     handle,
                     bytes: self.bytes,
                     read: outcome.read,
+                    ends_in_cached: outcome.ends_in_cached,
                     issued: outcome.began,
                     ahead: self.ahead,
                     lone: self.lone,
@@ -436,10 +441,13 @@ impl State {
                 Some(busy) if batch.ahead > 0 => busy,
                 _ => (batch.issued, 0, 0),
             };
-            let (requests, bytes) = (requests + batch.requests(), bytes + read.min(batch.bytes));
+            let (requests, bytes) = match batch.ends_in_cached {
+                true => (requests, bytes),
+                false => (requests + batch.requests(), bytes + read.min(batch.bytes)),
+            };
             d.busy = Some((since, requests, bytes));
             // What was thrown away before anybody looked is there only when it has been fetched again.
-            let whole = read >= batch.bytes - batch.bytes / 8;
+            let whole = !batch.ends_in_cached && read >= batch.bytes - batch.bytes / 8;
             let telling = whole && took < TARDY && !d.disturbed;
             let id = holder.unwrap_or(d.id);
             if telling {

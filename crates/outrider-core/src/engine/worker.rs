@@ -1,6 +1,6 @@
 //! Threads that issue what is due and wait for what is on its way.
 
-use outrider_sys::units::DeviceId;
+use outrider_sys::units::{DeviceId, PAGE};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -115,6 +115,11 @@ impl Worker {
         let handle = group.first().map(|first| first.handle.clone());
         let used = handle.as_ref().map(|h| h.enter());
         let began = self.clock.now();
+        let ends_in_cached = group.last().is_some_and(|last| {
+            let page = last.range.end.saturating_sub(1) / PAGE * PAGE;
+            let counted = last.handle.counted(page..page + PAGE);
+            counted.is_ok_and(|c| c.cached > 0)
+        });
         let blocks = raw::blocks_read();
         let mut failed = self.engine.issue(group, handed);
         if failed.iter().any(|(_, f)| *f == Failure::Engine) {
@@ -130,6 +135,7 @@ impl Worker {
         let outcome = Outcome {
             failed,
             read,
+            ends_in_cached,
             began,
         };
         Done::Issued(issuing, outcome)

@@ -30,7 +30,7 @@ use outrider_sys::units::{ByteRange, DeviceId, PAGE};
 use crate::device::Nanos;
 use crate::readahead::{Window, forced};
 use crate::run::{Ahead, Shared};
-use crate::system::{By, Event, costs};
+use crate::system::{By, Event, System, costs};
 use crate::trace::Trace;
 use kernel::{Machine, Program, is_there};
 
@@ -55,8 +55,8 @@ const LOOK: u64 = 128 << 10;
 /// Somebody who does a job at a time.
 enum Worker {
     Idle,
-    /// Hands over requests: the next of them, bytes that were read for those before, and when it began.
-    Issuing(Issuing, usize, u64, Moment),
+    /// Hands over requests: the next of them, bytes that were read for those before, whether the last page was cached, and when it began.
+    Issuing(Issuing, usize, u64, bool, Moment),
     Awaiting(Awaited),
 }
 
@@ -205,7 +205,10 @@ impl Hands {
             }
             let Some(job) = self.jobs.next() else { return };
             *worker = match job {
-                Job::Issue(issuing) => Worker::Issuing(issuing, 0, 0, Moment::from_nanos(when)),
+                Job::Issue(issuing) => {
+                    let cached = ends_in_cached(&system.borrow(), &issuing);
+                    Worker::Issuing(issuing, 0, 0, cached, Moment::from_nanos(when))
+                }
                 Job::Await(awaited) => Worker::Awaiting(awaited),
             };
             system.borrow_mut().at(when, Event::Ahead(i as u64));
@@ -217,18 +220,20 @@ impl Hands {
         let now = system.borrow().now;
         match std::mem::replace(&mut self.workers[i], Worker::Idle) {
             Worker::Idle => {}
-            Worker::Issuing(issuing, next, read, began) => {
+            Worker::Issuing(issuing, next, read, cached, began) => {
                 if let Some(request) = issuing.requests().get(next) {
                     let (time, bytes) =
                         issue(system, request.handle.file().ino, request.range.clone());
                     issuing.handed().add(1);
-                    self.workers[i] = Worker::Issuing(issuing, next + 1, read + bytes, began);
+                    self.workers[i] =
+                        Worker::Issuing(issuing, next + 1, read + bytes, cached, began);
                     system.borrow_mut().at(now + time, Event::Ahead(i as u64));
                     return;
                 }
                 let outcome = Outcome {
                     failed: Vec::new(),
                     read: Some(read),
+                    ends_in_cached: cached,
                     began,
                 };
                 self.jobs.done(Done::Issued(issuing, outcome));
@@ -252,6 +257,16 @@ impl Hands {
         }
         self.assign(system, now);
     }
+}
+
+/// Whether the last page that is asked for is cached or on its way.
+fn ends_in_cached(system: &System, issuing: &Issuing) -> bool {
+    let Some(last) = issuing.requests().last() else {
+        return false;
+    };
+    let file = (last.handle.file().ino - FIRST_INODE) as usize;
+    let page = system.pages(file, last.range.end - 1..last.range.end).start;
+    system.cache.state(page) != crate::cache::State::Absent
 }
 
 /// readahead(2): ns that it takes, and bytes that it has read.

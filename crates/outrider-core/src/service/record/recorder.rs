@@ -230,7 +230,9 @@ impl Recorder {
                 Done::Issued(issuing, outcome) => {
                     let handed = issuing.handed().done();
                     let (began, failed) = (outcome.began.nanos(), log::failed(&outcome.failed));
-                    write!(line, "i {began} {handed} {} {failed}", outcome.read.write())
+                    let read = outcome.read.write();
+                    let end = if outcome.ends_in_cached { " c" } else { "" };
+                    write!(line, "i {began} {handed} {read} {failed}{end}")
                 }
                 Done::Arrived(_, how) => {
                     let (seen, overdue) = (how.seen.write(), how.overdue.write());

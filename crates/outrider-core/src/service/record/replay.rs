@@ -65,6 +65,7 @@ enum End {
         handed: u64,
         read: Option<u64>,
         failed: Vec<(usize, crate::engine::Failure)>,
+        ends_in_cached: bool,
     },
     Arrived(Arrived),
     Waits,
@@ -212,11 +213,12 @@ impl Round {
             "J" => {
                 let job = words[0].parse().ok()?;
                 let end = match words[1..] {
-                    ["i", began, handed, read, failed] => End::Issued {
+                    ["i", began, handed, read, failed, ref end @ ..] => End::Issued {
                         began: began.parse().ok()?,
                         handed: handed.parse().ok()?,
                         read: Option::read(read)?,
                         failed: log::read_failed(failed)?,
+                        ends_in_cached: end == ["c"],
                     },
                     ["a", at, seen, overdue] => End::Arrived(Arrived {
                         seen: bool::read(seen)?,
@@ -376,6 +378,7 @@ impl Replayer {
                     handed,
                     read,
                     failed,
+                    ends_in_cached,
                 },
             ) => {
                 issuing.handed().add(handed);
@@ -385,6 +388,7 @@ impl Replayer {
                     Outcome {
                         failed,
                         read,
+                        ends_in_cached,
                         began,
                     },
                 ));
