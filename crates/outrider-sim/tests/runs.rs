@@ -351,6 +351,33 @@ fn streams_that_stop_cost_little() {
     }
 }
 
+/// B12: a device is not taken for one that does several requests at once because something was in the way of the one that was made alone, and what a program waits behind pieces
+/// counts in full: programs that took two to four times as long as without us.
+#[test]
+fn what_was_disturbed_is_not_believed() {
+    const CARD: &str = "sata latency_us=400 parallel=1 bandwidth_mbs=90";
+    let skips = "phases?seed=3236&file=395837440&file=315236352&phase=0,0,skip,823296,71,5156,69525504,984\
+        &phase=0,0,perm,49152,1436,19884,34729984,739&phase=0,0,seq,69632,58,0,32768,695&phase=0,0,random,135168,8,2636,25485312,274";
+    let threads = "phases?seed=149&file=190844928&phase=1,0,skip,634880,8,15050,45056,879\
+        &phase=2,0,perm,12288,1182,96811,7303168,131&phase=0,0,random,8192,973,0,14995456,846";
+    let bursts = "phases?seed=1074&file=741785600&phase=0,0,zipf,8192,8,0,335872,464\
+        &phase=0,0,perm,20480,486,2689,25219072,403&phase=0,0,near,69632,248,1240,246222848,572";
+    for (device, spec) in [
+        (CARD, threads),
+        (CARD, skips),
+        ("sata", skips),
+        ("nvme", skips),
+        ("cloud", bursts),
+    ] {
+        let trace = generate(spec).unwrap();
+        let machine = machine(device);
+        let (with, _) = ours(&trace, &machine).unwrap();
+        let stock = run(&trace, &machine, &mut Nothing).elapsed;
+        let ratio = with.elapsed as f64 / stock as f64;
+        assert!(ratio < 1.15, "{spec} on {device}: {ratio}");
+    }
+}
+
 /// Reads in order of as much as may be on its way at once, and less, wherever they begin, are no slower than the kernel's own readahead of them: nothing that a long read waits for itself is
 /// dropped or asked for too late, no less is in flight than the kernel has there, and its requests are nobody else's.
 #[test]

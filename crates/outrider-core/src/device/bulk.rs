@@ -23,6 +23,8 @@ const RETRY: u32 = 64;
 pub const TRIES: u32 = 2;
 /// There is room where the second of two requests waits for so much of the time of a lone one at most.
 pub const ROOM: f64 = 0.4;
+/// Several requests take no less time than one: with so much of it something else was in its way.
+const LESS: f64 = 0.8;
 /// Where there is room a piece may take so many times what a small request takes: a quarter of it is transfer …
 const SHORT: f64 = 1.3;
 /// … and where there is none, so many times what the shortest takes: two thirds are transfer.
@@ -34,6 +36,15 @@ fn quicker(known: f64, us: f64) -> f64 {
         0.0 => us,
         known => known.min(us),
     }
+}
+
+/// What a device transfers beside pieces, and how quickly.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// Bytes per µs.
+    pub bandwidth: f64,
+    /// Bytes of one of the program's reads.
+    pub each: f64,
 }
 
 /// What pieces take on a device.
@@ -62,11 +73,29 @@ impl Bulk {
     /// Bytes of a small request, at most: what a slow device transfers meanwhile is no matter.
     pub const SMALL: u64 = PAGE;
 
+    /// Bytes of a short request, at most: on no device is its transfer much of the time that it takes.
+    pub const SHORT: u64 = LEAST;
+
     /// A small request was made alone.
     pub fn lone(&mut self, us: f64) {
         if self.tries == 0 {
             self.lone_us = quicker(self.lone_us, us);
         }
+    }
+
+    /// Undisturbed the device answers in `us`. If the small request that was made alone has taken much longer, what was concluded from that is void.
+    pub fn answers_in(&mut self, us: f64) {
+        if us < LESS * self.lone_us {
+            *self = Bulk {
+                lone_us: us,
+                ..Bulk::default()
+            };
+        }
+    }
+
+    /// Whether something else was in the way of the small request that was made alone: several have taken less.
+    pub fn was_disturbed(&self, several_us: f64) -> bool {
+        several_us < LESS * self.lone_us
     }
 
     /// Several small requests were made at once, and all had arrived after `us`; so many that once tells all, or else two.
@@ -115,7 +144,8 @@ impl Bulk {
             self.piece = self.piece(latency_us);
             self.least = self.piece;
         }
-        if bytes != self.piece {
+        // A part of one may have been there.
+        if bytes > self.piece || bytes < self.piece / 4 * 3 {
             return;
         }
         self.count += 1;
@@ -181,20 +211,20 @@ impl Bulk {
     }
 
     /// By how much a piece delays a program that waits for each of its reads there for `read_us`, µs.
-    pub fn delay_us(&self, read_us: f64, bandwidth: f64) -> f64 {
+    pub fn delay_us(&self, read_us: f64, link: &Link) -> f64 {
         if !self.has_room() {
             return self.takes_us(read_us);
         }
-        let transfer = self.transfer_us(read_us, bandwidth);
+        let transfer = self.transfer_us(read_us, link);
         let met = (transfer / read_us.max(1.0)).min(1.0);
         self.waits_us() / 2.0 + met * transfer / 2.0
     }
 
     /// The same where as many are on their way as the device takes: the program waits behind all of them. Nobody hurries before it is known what they take.
-    pub fn hurried_us(&self, read_us: f64, bandwidth: f64) -> f64 {
+    pub fn hurried_us(&self, read_us: f64, link: &Link) -> f64 {
         match self.has_room() {
             true if self.shortest_us == 0.0 => f64::INFINITY,
-            true => self.transfer_us(read_us, bandwidth),
+            true => self.transfer_us(read_us, link),
             false => self.takes_us(read_us),
         }
     }
@@ -207,10 +237,11 @@ impl Bulk {
     }
 
     /// What of a piece's time is transfer, where the device delivers so many bytes/µs. Beside others a small request takes longer than it does alone, and leaves too
-    /// little of the difference.
-    fn transfer_us(&self, read_us: f64, bandwidth: f64) -> f64 {
-        let least = self.piece(read_us) as f64 / bandwidth;
-        (self.takes_us(read_us) - self.lone_us).max(least)
+    /// little of the difference, and a piece that meets one of the program's waits for its transfer.
+    fn transfer_us(&self, read_us: f64, link: &Link) -> f64 {
+        let least = self.piece(read_us) as f64 / link.bandwidth;
+        let met_us = link.each / link.bandwidth;
+        (self.takes_us(read_us) - self.lone_us - met_us).max(least)
     }
 }
 
@@ -242,11 +273,15 @@ mod tests {
             assert!(room.has_room() && !none.has_room());
             let piece = room.piece(latency);
             let transfer = piece as f64 / bandwidth;
+            let link = Link {
+                bandwidth,
+                each: 0.0,
+            };
             assert!(transfer <= latency / 2.0, "{piece} of {latency} µs");
             assert!(transfer * room.pieces() as f64 <= latency, "{piece}");
-            assert!(room.delay_us(latency, bandwidth) < transfer / 2.0);
+            assert!(room.delay_us(latency, &link) < transfer / 2.0);
             assert!(none.piece(latency) > piece && none.pieces() == 1);
-            assert!(none.delay_us(latency, bandwidth) >= latency);
+            assert!(none.delay_us(latency, &link) >= latency);
         }
     }
 }

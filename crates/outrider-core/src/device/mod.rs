@@ -6,7 +6,7 @@ mod layout;
 mod model;
 pub(crate) mod sharing;
 
-pub use bulk::{Bulk, ROOM, TRIES};
+pub use bulk::{Bulk, Link, ROOM, TRIES};
 pub use extents::{Extents, Placement, Stretch};
 pub use layout::{Layout, Watch};
 pub use model::{AWAY_US, DeviceModel, InFlight, READAHEAD, Seeks, WINDOWS};

@@ -27,6 +27,8 @@ pub struct DeviceModel {
     shared: u32,
     spans: u32,
     answers: Answers,
+    /// Those to the shortest requests.
+    short: Answers,
     bulk: Bulk,
     /// What a request takes of the device's time where there are many, µs; 0: there were none.
     each_us: f64,
@@ -99,6 +101,7 @@ impl Default for DeviceModel {
             shared: 0,
             spans: 0,
             answers: Answers::default(),
+            short: Answers::default(),
             bulk: Bulk::default(),
             each_us: 0.0,
             short_us: 0.0,
@@ -173,6 +176,7 @@ impl DeviceModel {
             shared: 0,
             spans: 1,
             answers: Answers::default(),
+            short: Answers::default(),
             bulk: Bulk::default(),
             each_us: 0.0,
             short_us: 0.0,
@@ -215,6 +219,12 @@ impl DeviceModel {
         if ahead <= READAHEAD && took_us > CACHED_US {
             let transfer = bytes as f64 / self.bandwidth.max(self.fastest);
             self.answers.note(took_us - transfer);
+            if bytes <= Bulk::SHORT {
+                self.short.note(took_us - transfer);
+                if self.short.quickest() < f64::MAX {
+                    self.bulk.answers_in(self.short.quickest());
+                }
+            }
             if bytes <= READAHEAD && (self.short_us == 0.0 || took_us - transfer < self.short_us) {
                 self.short_us = took_us - transfer;
             }
@@ -321,6 +331,14 @@ impl DeviceModel {
 
     /// Several small requests were made at once, [`DeviceModel::at_once`] of them or two, and the last has arrived after `took_us`.
     pub fn several_arrived(&mut self, requests: usize, took_us: f64) {
+        if self.bulk.lone_us().is_none() {
+            return;
+        }
+        if self.bulk.was_disturbed(took_us) {
+            // A lone one is to be tried again.
+            self.bulk = Bulk::default();
+            return;
+        }
         let telling = requests == FAR_AT_ONCE;
         self.bulk.several(took_us, telling);
         if telling {

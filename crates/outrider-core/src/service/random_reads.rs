@@ -10,7 +10,7 @@ use super::decide::{Disorder, Want};
 use super::kernel::Kernel;
 use super::{FileState, Service};
 use crate::clock::Moment;
-use crate::device::{DeviceModel, READAHEAD, Seeks, TRIES};
+use crate::device::{DeviceModel, Link, READAHEAD, Seeks, TRIES};
 use crate::engine::Class;
 use crate::intent::Intent;
 use crate::shm::{self, Origin};
@@ -35,6 +35,8 @@ const FEW_MISSES: f64 = 16.0;
 const MISSES: f64 = 2.0;
 /// Requests by which a device's latency is measured that nothing else is asked of.
 const PROBES: u32 = 2;
+/// What is bought at once as quickly as the device can takes it no longer than this, µs, unless four times as many pieces do as otherwise: a program may turn elsewhere.
+const SOON_US: f64 = 8000.0;
 /// Files that were read within so long are being read.
 const LATELY: Duration = Duration::from_secs(1);
 
@@ -212,6 +214,11 @@ impl RandomReads {
     /// What a read costs that misses, and a piece. A request of ours waits behind the program's, which shows what that waits only from above.
     fn price(&self, model: &DeviceModel, now: Moment) -> Price {
         let each = self.seen.bytes as f64 / self.seen.reads.max(1) as f64;
+        // A fault waits for what the kernel reads around it.
+        let each = match self.seen.unrepeated {
+            true => each.max(READAHEAD as f64),
+            false => each,
+        };
         // Beside what is bought requests take longer than a program's reads alone.
         let bulk = model.bulk();
         // What was seen of requests that are few may be half of what there is.
@@ -243,14 +250,17 @@ impl RandomReads {
             true => model.latency_us * (1.0 - 1.0 / windows),
             false => 0.0,
         };
+        let link = Link { bandwidth, each };
+        let hurried_us = bulk.hurried_us(beside_us, &link);
         Price {
             miss_us: waits_us,
-            piece_us: (bulk.delay_us(beside_us, bandwidth) + back_us) * meets,
-            hurried_us: match bulk.hurried_us(beside_us, bandwidth) {
-                us if us.is_finite() => (us + back_us) * meets,
-                never => never,
+            piece_us: (bulk.delay_us(beside_us, &link) + back_us) * meets,
+            hurried_us: match hurried_us.is_finite() {
+                true => (hurried_us + back_us) * meets,
+                false => hurried_us,
             },
             piece: model.piece(),
+            soon: ((SOON_US / hurried_us) as u64).max(4 * dense::AT_ONCE),
             has_room: bulk.has_room(),
         }
     }
@@ -277,13 +287,14 @@ impl<K: Kernel> Service<K> {
         let file = self.files.get_mut(&key)?;
         let missing = read.arrival == Arrival::Missing;
         let size = file.size();
+        let busy = file.account.queued_bytes() > 0 || file.view.in_flight_pages() > 0;
         let of = &mut file.random;
         // Touches of a mapping are seen several at once: the time between them says nothing.
         if of.began.is_some() && !read.unrepeated {
             let us = (now - of.latest).as_nanos() as f64 / 1e3;
             // One that waits for what is on its way waits no longer than it would have.
             let waits = read.arrival != Arrival::Present;
-            of.seen.paced(us, waits, read.skipped, miss_us);
+            of.seen.paced(us, waits, read.skipped, miss_us, busy);
         }
         of.latest = now;
         of.began.get_or_insert(now);
@@ -347,7 +358,7 @@ impl<K: Kernel> Service<K> {
     /// would be a guess: fetches a few pages of the region that they fall in, first one at a time, then several at once, as far as there is credit for that.
     fn probe(&mut self, key: InodeKey, seed: u64) {
         let model = self.model(self.device(key));
-        let alone = model.samples() < PROBES;
+        let alone = model.samples() < PROBES || model.bulk().lone_us().is_none();
         if !alone && model.bulk().tries() >= TRIES || self.engine.is_busy() {
             return;
         }

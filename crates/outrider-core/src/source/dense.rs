@@ -141,7 +141,7 @@ const ONCE: f64 = 20.0;
 const ONCE_BESIDE: f64 = 12.0;
 
 /// Pieces that are bought at once.
-const AT_ONCE: u64 = 16;
+pub const AT_ONCE: u64 = 16;
 
 /// Of what pieces have saved the program, so much may be spent on the next ones.
 const SAVED: f64 = 1.0;
@@ -179,6 +179,8 @@ pub struct Price {
     pub hurried_us: f64,
     /// Bytes of a piece.
     pub piece: u64,
+    /// Pieces that are bought at once where as many are on their way as the device takes.
+    pub soon: u64,
     /// The device has room for requests beside the program's.
     pub has_room: bool,
 }
@@ -224,7 +226,7 @@ impl Random {
     /// `us` have passed since the read before, in which a read took place that waited, or not, and as many more like it as were not told. What a piece costs follows from the
     /// device, but not what becomes of a program whose processor, or whose share of a volume, it takes: that shows in its pace. A read that waits takes as long as one did
     /// before anything was bought, and one that does not that much less what it would have waited, `miss_us`. What it takes beyond that is what pieces have cost.
-    pub fn paced(&mut self, us: f64, waits: bool, skipped: u64, miss_us: f64) {
+    pub fn paced(&mut self, us: f64, waits: bool, skipped: u64, miss_us: f64, busy: bool) {
         let reads = 1.0 + skipped as f64;
         if self.bought == 0 {
             self.before_us += us;
@@ -235,8 +237,11 @@ impl Random {
             return;
         }
         let before_us = self.before_us / self.before;
-        // Who computes for a while has not waited.
-        let us = us.min(reads * before_us * LONGEST);
+        // Who computes for a while has not waited, unless pieces were on their way all the while.
+        let us = match busy {
+            true => us,
+            false => us.min(reads * before_us * LONGEST),
+        };
         let expected = match waits {
             true => before_us,
             false => (before_us - miss_us).max(0.0),
@@ -353,7 +358,7 @@ impl Random {
         }
         let hurried = credit / price.hurried_us.max(0.1);
         match hurried >= AT_ONCE as f64 {
-            true => Verdict::Hurry((hurried as u64).min(4 * AT_ONCE)),
+            true => Verdict::Hurry((hurried as u64).min(price.soon)),
             false => Verdict::Buy((pieces as u64).min(AT_ONCE)),
         }
     }
@@ -381,6 +386,7 @@ mod tests {
         piece_us: 4.0,
         hurried_us: 24.0,
         piece: 32 << 10,
+        soon: 4 * AT_ONCE,
         has_room: true,
     };
 
@@ -389,6 +395,7 @@ mod tests {
         piece_us: 30_000.0,
         hurried_us: 30_000.0,
         piece: 2 << 20,
+        soon: 4 * AT_ONCE,
         has_room: false,
     };
 
@@ -466,7 +473,7 @@ mod tests {
                 let begun = r.bought > 0;
                 let us = NVME.miss_us * if begun { slow } else { 1.0 };
                 let us = us + if i % 500 == 400 { pause } else { 0.0 };
-                r.paced(us, true, 0, NVME.miss_us);
+                r.paced(us, true, 0, NVME.miss_us, false);
                 // Every sixteenth block has been read before: as a file that is much larger.
                 let at = (i / 16 * 15 + i % 15) * 7919 % (size >> 14);
                 r.count(at << 14, 16 << 10, true, 0, size);

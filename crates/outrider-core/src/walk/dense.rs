@@ -12,7 +12,9 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::stream::Tally;
 use crate::device::{ROOM, Seeks, TRIES};
-use crate::source::dense::{CREDIT_US, Case, Draws, FEWEST, Price, Random, TOUCH_BITS, Verdict};
+use crate::source::dense::{
+    AT_ONCE, CREDIT_US, Case, Draws, FEWEST, Price, Random, TOUCH_BITS, Verdict,
+};
 use crate::tree::known::{Directory, Place};
 
 /// Calls that are made alone before it is tried whether the device has room for two.
@@ -390,6 +392,7 @@ impl DenseDirectories {
             piece_us: calls.delay_us(alone) * self.seen.missing_lately + displaced,
             hurried_us: hurried * self.seen.missing_lately + displaced,
             piece: PAGE,
+            soon: 4 * AT_ONCE,
             has_room,
         }
     }
