@@ -225,7 +225,9 @@ pub fn run(
     if let (Some(remembered), Some(shared)) = (&mut remembered, &shared) {
         remembered.make_log(shared.header().secret.load(Relaxed));
     }
-    if hooked || graphs && shared.is_some() {
+    // Programs that were linked with the library tell of what they declare.
+    let tells = graphs || mode == shm::MODE_APP_ONLY && proc && args.report.is_some();
+    if hooked || tells && shared.is_some() {
         let reports = args.report.is_some() || recording.is_some() || purpose == Purpose::Check;
         let log = remembered.as_ref().and_then(Remembered::descriptor);
         let value = environment_of(shared.as_deref(), &config, mode, filters, reports, log);

@@ -23,7 +23,7 @@ use outrider_sys::units::DeviceId;
 use serde_json::{Value, json};
 
 use super::output_file::OutputFile;
-use crate::cli::RunArgs;
+use crate::cli::{Mode, RunArgs};
 use crate::confined::METRICS;
 use crate::graph;
 use crate::output::{self, bytes, show};
@@ -182,6 +182,11 @@ fn is_metrics(args: &RunArgs) -> bool {
     path.is_some_and(|p| p.as_os_str().as_bytes().ends_with(METRICS.as_bytes()))
 }
 
+/// Whether reads are followed in this mode. Elsewhere nothing is known of them.
+fn follows(args: &RunArgs) -> bool {
+    !matches!(args.mode(), Mode::OsOnly | Mode::AppOnly)
+}
+
 /// What the report's file is to have.
 fn content(
     ran: &Ran,
@@ -219,6 +224,7 @@ fn document(
     notes: &[String],
 ) -> Value {
     let args = ran.args;
+    let followed = shared.filter(|_| follows(args));
     let files: Vec<Value> = files
         .iter()
         .map(|(path, s)| {
@@ -227,7 +233,7 @@ fn document(
             output::with_path(Value::Object(o), "path", path)
         })
         .collect();
-    let processes: Vec<Value> = shared
+    let processes: Vec<Value> = followed
         .into_iter()
         .flat_map(Shared::records)
         .map(|p| {
@@ -247,7 +253,7 @@ fn document(
         })
         .collect();
     let mut totals = serde_json::Map::new();
-    if let Some(shared) = shared {
+    if let Some(shared) = followed {
         let h = shared.header();
         totals = object(h.total.figures.all());
         totals.insert("calls_saved".into(), json!(h.calls_saved.load(Relaxed)));
@@ -288,7 +294,7 @@ fn document(
         .into_iter()
         .map(|(dev, latency, bandwidth)| json!({"dev": dev, "latency_us": latency, "bandwidth_mb_s": bandwidth}))
         .collect();
-    let sources: serde_json::Map<String, Value> = shared
+    let sources: serde_json::Map<String, Value> = followed
         .into_iter()
         .flat_map(sources)
         .map(|s| {
@@ -338,7 +344,7 @@ fn document(
         document["user_us"] = json!(user);
         document["system_us"] = json!(system);
     }
-    if let Some(shared) = shared {
+    if let Some(shared) = followed {
         document["waited_us"] = json!(waited_us(ran, shared));
         document["saved_us"] = json!(saved_us(shared));
     }
@@ -449,6 +455,22 @@ fn sentence(ran: &Ran, shared: Option<&Shared>) -> String {
     let Some(shared) = shared else {
         return "nothing was done for the program; the lost lines say why".to_owned();
     };
+    if !follows(ran.args) {
+        let [declared, fetched] = [declare::Figure::Declared, declare::Figure::Fetched]
+            .map(|figure| shared.header().notes.declared[figure as usize].load(Relaxed));
+        let lists = match declared {
+            0 => "no program declared what it reads".to_owned(),
+            n => format!(
+                "of {} that programs declared {} were fetched ahead, by themselves",
+                bytes(n),
+                bytes(fetched)
+            ),
+        };
+        let mode = ran.args.mode().name();
+        return format!(
+            "in mode {mode} nothing is foreseen and no reads are counted; {lists}; it took {took}"
+        );
+    }
     let total = &shared.header().total.figures;
     let [hit, late, cached, missed] =
         [Figure::Hit, Figure::Late, Figure::Cached, Figure::Miss].map(|figure| total.get(figure));
@@ -547,7 +569,7 @@ fn table(
         let values = COLUMNS.map(|figure| figures.get(figure));
         format!("{}{}\n", cells(&values), output::shortened(name, room))
     };
-    if let Some(shared) = shared {
+    if let Some(shared) = shared.filter(|_| follows(args)) {
         out += &heads(&COLUMNS.map(|figure| BYTES[figure as usize]));
         out += "file or process\n";
         for (path, s) in files.iter().take(ROWS) {
