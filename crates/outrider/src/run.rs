@@ -225,8 +225,9 @@ pub fn run(
     if let (Some(remembered), Some(shared)) = (&mut remembered, &shared) {
         remembered.make_log(shared.header().secret.load(Relaxed));
     }
-    // Programs that were linked with the library tell of what they declare.
-    let tells = graphs || mode == shm::MODE_APP_ONLY && proc && args.report.is_some();
+    // Programs that were linked with the library tell of what they declare, and keep within what is said here.
+    let heeded = args.report.is_some() || shm::settings(&config) != shm::settings(&Config::default());
+    let tells = graphs || mode == shm::MODE_APP_ONLY && proc && heeded;
     if hooked || tells && shared.is_some() {
         let reports = args.report.is_some() || recording.is_some() || purpose == Purpose::Check;
         let log = remembered.as_ref().and_then(Remembered::descriptor);

@@ -809,6 +809,13 @@ sequential|predict+opt|budget.high_watermark=1.0|peak_unused_bytes|1|3M
 sequential|predict+opt|window.max='1M'|peak_unused_bytes|1|3M
 sequential|predict+opt|budget.memory='4M'|peak_unused_bytes|1|5M
 sequential|predict+opt|budget.memory='256K'|peak_unused_bytes|1|1M
+sequential|predict+opt|budget.memory=0|prefetched_bytes|0|0
+sequential|predict+opt|budget.memory=4095|prefetched_bytes|0|0
+sequential|predict+opt|budget.memory='64T'|prefetched_bytes|112M|128M
+eight|predict+opt|budget.memory=0|prefetched_bytes|0|0
+random|predict+opt|budget.memory=0|prefetched_bytes|0|0
+first|fetchall+opt|budget.memory=0|prefetched_bytes|0|0
+tree|predict+opt|budget.memory=0|files_ahead|0|0
 sequential|predict+opt|budget.memory='256K',budget.stream_minimum='8M'|peak_unused_bytes|2M|9M
 sequential|predict+opt||requests|500|1050
 sequential|predict+opt|engine.chunk='32K'|requests|2000|5000

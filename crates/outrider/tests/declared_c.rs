@@ -146,6 +146,35 @@ fn lists_are_told_of_where_nothing_is_foreseen() {
     }
 }
 
+/// LP4, CP9: of lists nothing is fetched where the budget is nothing, and a small one doesn't keep them from it.
+#[test]
+fn a_budget_of_nothing_is_one_for_lists() {
+    let program = linked("declare");
+    let argv = [program.to_str().unwrap(), "one.dat", "16384", "60"];
+    for (budget, mode, fetches) in [
+        ("0", "predict+opt", false),
+        ("4095", "predict+opt", false),
+        ("0", "app-only", false),
+        ("4096", "predict+opt", true),
+    ] {
+        let dir = place("nothing", 16 * MIB);
+        let mut command = Command::new(outrider());
+        command.args(["run", "--report=r.json", "--budget", budget, "--mode", mode]);
+        // It looks for what is not fetched, and ends.
+        let output = command.arg("--").args(argv).current_dir(&dir).output();
+        assert!(output.unwrap().status.code().is_some());
+        let report = fs::read_to_string(dir.join("r.json")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let declared = &report["declared"];
+        assert!(declared["declared_bytes"].as_u64() > Some(0), "{report:#}");
+        assert_eq!(
+            declared["fetched_bytes"].as_u64() > Some(0),
+            fetches,
+            "{budget} {mode}: {report:#}"
+        );
+    }
+}
+
 /// LP5, LP10: two processes that know nothing of one another get parts of the memory that both are in of the same size, within a fifth, and that is half of
 /// what one alone gets. What counts is the buffer of each round, as `OUTRIDER_EXPLAIN` tells it.
 #[test]
