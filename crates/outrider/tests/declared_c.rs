@@ -146,6 +146,13 @@ fn lists_are_told_of_where_nothing_is_foreseen() {
     }
 }
 
+/// LP2, B1: a function that tells nothing of use, for ever, ends the list, and keeps no read from returning.
+#[test]
+fn functions_that_tell_nothing_end_their_list() {
+    let (out, _) = everywhere("useless", MIB, &["one.dat"]);
+    assert_eq!(out, "ended\n");
+}
+
 /// LP4, CP9: of lists nothing is fetched where the budget is nothing, and a small one doesn't keep them from it.
 #[test]
 fn a_budget_of_nothing_is_one_for_lists() {
