@@ -139,7 +139,7 @@ impl Lines {
 }
 
 /// Why something was not fetched ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The kernel's own readahead gets as much from the device, or others read from it.
     Kernel,
@@ -158,6 +158,17 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All there are.
+    pub const ALL: [Reason; 7] = [
+        Reason::Kernel,
+        Reason::Cached,
+        Reason::Excluded,
+        Reason::NoCredit,
+        Reason::NoMemory,
+        Reason::FileSystem,
+        Reason::NoOrder,
+    ];
+
     /// In words.
     pub fn text(self) -> &'static str {
         match self {

@@ -115,6 +115,11 @@ impl Stream {
         self.dense() && self.stride > 0 && self.gaps.is_none()
     }
 
+    /// Whether the kernel's own readahead serves it, and nothing is asked for ahead of it.
+    pub fn is_left(&self) -> bool {
+        self.plain() && self.granted == 0
+    }
+
     /// From one read to the next, bytes; on average, where that differs.
     pub fn step(&self) -> u64 {
         match &self.gaps {
