@@ -362,6 +362,12 @@ impl Streams {
             .filter(|s| s.reads > 0)
     }
 
+    /// What lies between the place of that stream and its front, if the latest read was one of its own.
+    pub fn looks_at(&self) -> Option<ByteRange> {
+        let latest = self.latest().filter(|s| s.tick == self.tick);
+        latest.map(|s| s.last.min(s.front)..s.last.max(s.front))
+    }
+
     /// What comes next in that stream was asked for.
     pub fn staked(&mut self, stake: Stake) {
         if let Some(s) = self.all.iter_mut().max_by_key(|s| s.tick) {
