@@ -226,7 +226,8 @@ pub fn run(
         remembered.make_log(shared.header().secret.load(Relaxed));
     }
     // Programs that were linked with the library tell of what they declare, and keep within what is said here.
-    let heeded = args.report.is_some() || shm::settings(&config) != shm::settings(&Config::default());
+    let heeded =
+        args.report.is_some() || shm::settings(&config) != shm::settings(&Config::default());
     let tells = graphs || mode == shm::MODE_APP_ONLY && proc && heeded;
     if hooked || tells && shared.is_some() {
         let reports = args.report.is_some() || recording.is_some() || purpose == Purpose::Check;

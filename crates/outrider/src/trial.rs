@@ -521,13 +521,7 @@ struct Verdict(Why);
 
 impl Verdict {
     /// `report` is that of a run of ours, and `reasons` why it has missed what it has.
-    fn of(
-        stock: &Times,
-        with: &Times,
-        report: &Value,
-        reasons: Missed,
-        program: &Path,
-    ) -> Verdict {
+    fn of(stock: &Times, with: &Times, report: &Value, reasons: Missed, program: &Path) -> Verdict {
         if let Ok(Some(reason)) = elf::obstacle(program) {
             return Verdict(Why::Unhooked(reason));
         }

@@ -68,7 +68,13 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The program read these bytes, for which it had asked then, or so we know by now.
-    pub(super) fn seen(&mut self, key: InodeKey, offset: u64, len: u64, when: &When) -> (Arrival, u64) {
+    pub(super) fn seen(
+        &mut self,
+        key: InodeKey,
+        offset: u64,
+        len: u64,
+        when: &When,
+    ) -> (Arrival, u64) {
         let now = self.now_us();
         let Some(file) = self.files.get_mut(&key) else {
             return (Arrival::Missing, len);
