@@ -68,7 +68,8 @@ ssize_t outrider_declare(int fd, const struct outrider_range *ranges, size_t n) 
 
 /*
  * The same, pulled: `next` is called, on the thread that reads or in this call, whenever more of the list is wanted. It
- * fills at most `room` entries, of any files, and returns how many; 0 ends the list. It may read files; it must not call
+ * fills at most `room` entries, of any files, and returns how many; 0 ends the list. So do calls in a row that return 65536
+ * entries without a byte to read in them: empty, past the end of the file, or of what is none of the list's. It may read files; it must not call
  * functions of this header (EDEADLK), nor longjmp out; an exception passes through as one of a callback does. `next` is not
  * called any more once outrider_pull was called with the same fd and a null `next`, or fd was closed; `ctx` must live so
  * long. fd names the list, and must be one of its files.

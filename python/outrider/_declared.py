@@ -24,8 +24,6 @@ from ._ranges import FileLike, Packed, Ranges, _as_numpy, descriptor_of, number,
 SET, APPEND, SET_FROM_MARK = 0, 1, 2
 #: Entries that one list of the library's holds; a longer one is handed over as it is read.
 LIST_MAX = 1 << 20
-#: Ranges in a row that are empty or past the end after which an iterator is taken for one that yields nothing else.
-EMPTY_MAX = 1 << 16
 _DONE = 16
 _MARKED = 1
 
@@ -380,8 +378,8 @@ def pull(file: FileLike, accesses: Optional[Accesses], length: Any = None) -> Op
 
     It yields pairs (offset, length) of `file`, ``range(start, stop)``, triples (file, offset, length), or `Access`, in bytes; with `length`, in
     bytes, it yields offsets. `file` names the list and must be one of its files. A file that is named by a path is kept open until the list
-    ends. An exception in the iterator ends the list and is reported as unraisable, but KeyboardInterrupt reaches the main program. So do 65,536
-    ranges in a row that are empty or past the end of their file, as of an iterator that yields nothing else. The iterator must not call this package.
+    ends. An exception in the iterator ends the list and is reported as unraisable, but KeyboardInterrupt reaches the main program. About 65,536
+    ranges in a row that are empty or past the end of their file end the list, too. The iterator must not call this package.
 
     Returns an object whose `close` (or with block) takes the list back; `pull(file, None)` does as well, and returns None. OSError as `declare`.
     """
@@ -409,13 +407,6 @@ def pull(file: FileLike, accesses: Optional[Accesses], length: Any = None) -> Op
     return pulled
 
 
-def _size(fd: int) -> int:
-    try:
-        return os.fstat(fd).st_size
-    except (OSError, OverflowError):
-        return 0
-
-
 class _Drawn:
     """A list that an iterator yields."""
 
@@ -426,32 +417,15 @@ class _Drawn:
         self._files = files
         # Two threads may read at once, but a generator runs once at a time.
         self._turn = threading.Lock()
-        self._empty = 0
 
     def fill(self, _context: Any, entries: int, room: int) -> int:
         words = array("Q")
-        sizes: Dict[int, int] = {}
         try:
             with self._turn:
-                # What is empty or past the end says nothing, and of that alone the library would ask for ever.
-                while len(words) < 3 * room:
-                    access = next(self._iterator, self)
-                    if access is self:
-                        break
+                for access in itertools.islice(self._iterator, room):
                     if self._length is not None:
                         access = (access, self._length)
-                    entry = _access(access, self._fd, self._files)
-                    if entry[2] > 0 or entry[0] >> 32:
-                        words.extend(entry)
-                    fd = entry[0] & 0xFFFFFFFF
-                    if fd not in sizes:
-                        sizes[fd] = _size(fd)
-                    if entry[2] > 0 and entry[1] < sizes[fd]:
-                        self._empty = 0
-                        continue
-                    self._empty += 1
-                    if self._empty >= EMPTY_MAX:
-                        raise ValueError(f"the iterator yielded {EMPTY_MAX} empty ranges in a row: the list ends here")
+                    words.extend(_access(access, self._fd, self._files))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # it can't pass through the read that asked

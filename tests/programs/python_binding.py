@@ -117,7 +117,6 @@ with outrider.File(path) as file:
     for useless in [(0, 0), (1 << 62, 1), (PAGE * PAGES, PAGE)]:
         with outrider.pull(file, itertools.repeat(useless)):
             assert outrider.pread(file, PAGE, 0) == page(0)
-        assert "empty ranges" in str(unraisable.pop()), unraisable
     before = outrider.stats()
     with outrider.pull(file, itertools.chain([(0, 0)] * 1000, [(PAGE, PAGE)])):
         assert outrider.pread(file, PAGE, PAGE) == page(1)

@@ -542,6 +542,12 @@ fn detach() {
     }
 }
 
+/// The memory that the service has of this process, in which nothing is followed, if it was handed any.
+fn told() -> Option<&'static Proc> {
+    // SAFETY: null, or memory that stays; a forked child finds null.
+    unsafe { local()?.told.load(Ordering::Acquire).as_ref() }
+}
+
 /// The memory that the service has of this process, handed over if need be; `None` where it can't be.
 fn handed() -> Option<&'static Proc> {
     if predicts() {
@@ -551,8 +557,7 @@ fn handed() -> Option<&'static Proc> {
             .map(|_| proc);
     }
     // Nothing is followed in this process.
-    // SAFETY: null, or memory that stays; a forked child finds null.
-    let told = unsafe { local()?.told.load(Ordering::Acquire).as_ref() };
+    let told = told();
     if told.is_some() {
         return told;
     }
@@ -575,8 +580,6 @@ pub fn board() -> Option<&'static Board> {
 
 /// Bytes that foreaction graphs of this process may have in flight on the device with this `st_dev`, if the service has seen others read there.
 pub fn room(device: DeviceId) -> Option<u64> {
-    // SAFETY: null, or memory that stays; a forked child finds null.
-    let told = || unsafe { local()?.told.load(Ordering::Acquire).as_ref() };
     let proc = current().or_else(told)?;
     match proc.closed.load(Ordering::Relaxed) {
         0 => proc.rooms.of(device),
@@ -584,9 +587,16 @@ pub fn room(device: DeviceId) -> Option<u64> {
     }
 }
 
+/// In a mode in which nothing is foreseen: whether there is a report all the same, into which goes what this process notes.
+pub fn reports_alone() -> bool {
+    MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT
+        && FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_REPORTS != 0
+        && handed().is_some()
+}
+
 /// Where this process notes what is for the report, if there is one.
 pub fn notes() -> Option<&'static Notes> {
-    current().map(|proc| &proc.notes)
+    current().or_else(told).map(|proc| &proc.notes)
 }
 
 unsafe extern "C" {

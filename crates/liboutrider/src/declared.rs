@@ -421,10 +421,11 @@ pub fn make(process: &'static Process, call: Call) {
 
 /// Under a runner: what is declared is not predicted as well, and figures go into its report.
 pub fn report(process: &Process) {
-    if attach::predicts()
-        && let Some(proc) = attach::attach()
-    {
-        attach::announce(proc);
+    let is_heard = match attach::predicts() {
+        true => attach::attach().map(attach::announce).is_some(),
+        false => attach::reports_alone(),
+    };
+    if is_heard {
         process.report_to(attach::notes);
     }
 }

@@ -5,6 +5,8 @@
 //! read anew a few times a second. Below two watermarks of availability prefetching first stops being
 //! aggressive (no optimism, no streaming, small windows) and then stops.
 
+use outrider_sys::units::PAGE;
+
 /// Settings; see `config.rs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
@@ -44,9 +46,17 @@ pub struct Grant {
     pub allowed: bool,
 }
 
+/// Whether a user who has fixed so many bytes wants nothing to be prefetched: less than a page holds none. No stream has its minimum then.
+pub fn is_nothing(fixed: Option<u64>) -> bool {
+    fixed.is_some_and(|bytes| bytes < PAGE)
+}
+
 impl Policy {
     /// Decides from the supply.
     pub fn grant(&self, supply: Supply) -> Grant {
+        if is_nothing(self.fixed) {
+            return Grant::NOTHING;
+        }
         let available = supply.headroom as f64 / supply.limit.max(1) as f64;
         let allowed = available >= self.low && supply.psi <= self.psi_max;
         let automatic = (supply.headroom as f64 * self.share) as u64;
@@ -164,5 +174,22 @@ mod tests {
                 .total,
             8 << 20
         );
+        // Nothing is nothing, and more than there is is what there is.
+        for (bytes, total, window) in [
+            (0, 0, 0),
+            (PAGE - 1, 0, 0),
+            (PAGE, PAGE, 1 << 18),
+            (u64::MAX, 800 << 20, 400 << 20),
+        ] {
+            let fixed = Some(bytes);
+            let p = Policy { fixed, ..p };
+            let grant = p.grant(Supply {
+                headroom: 800 << 20,
+                limit: 1000 << 20,
+                psi: 0.0,
+            });
+            assert_eq!((grant.total, grant.window(1, &p)), (total, window));
+            assert_eq!(grant.room(0, 0, 1, &p), total.max(window.min(1 << 18)));
+        }
     }
 }

@@ -196,7 +196,9 @@ impl Default for Dense {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Bytes that prefetched and not yet used data may take. Where it is left out: `share` of what is available.
+    /// Bytes that prefetched and not yet used data may take, though no less than `stream_minimum` for each stream, and 1 MiB for
+    /// the declared lists of a program. With less than a page of 4 KiB, as with 0, nothing is prefetched. Where it is left out:
+    /// `share` of what is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
     /// Share of the memory available for cache that prefetched and not yet used data may take.
@@ -206,7 +208,7 @@ pub struct Budget {
     /// Fraction of the memory limit that must be available for prefetching to go on at all; at most
     /// `high_watermark`.
     pub low_watermark: f64,
-    /// Bytes guaranteed to each stream however many there are: two readahead windows.
+    /// Bytes guaranteed to each stream however many there are, unless `memory` allows nothing: two readahead windows.
     pub stream_minimum: Size,
     /// Per cent of the last ten seconds in which some task waited for memory (`/proc/pressure/memory`,
     /// some avg10) above which prefetching stops, unless half of the memory is available.

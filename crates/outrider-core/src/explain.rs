@@ -139,7 +139,7 @@ impl Lines {
 }
 
 /// Why something was not fetched ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The kernel's own readahead gets as much from the device, or others read from it.
     Kernel,
@@ -149,7 +149,7 @@ pub enum Reason {
     Excluded,
     /// What was fetched in vain has used up what that may cost.
     NoCredit,
-    /// There is no memory for it, or a program watches files.
+    /// There is no memory for it, or none that may be taken, or a program watches files.
     NoMemory,
     /// What is read of the file system does not stay cached, or its server doesn't answer.
     FileSystem,
@@ -158,6 +158,17 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All there are.
+    pub const ALL: [Reason; 7] = [
+        Reason::Kernel,
+        Reason::Cached,
+        Reason::Excluded,
+        Reason::NoCredit,
+        Reason::NoMemory,
+        Reason::FileSystem,
+        Reason::NoOrder,
+    ];
+
     /// In words.
     pub fn text(self) -> &'static str {
         match self {
@@ -165,7 +176,7 @@ impl Reason {
             Reason::Cached => "cached",
             Reason::Excluded => "excluded by the settings",
             Reason::NoCredit => "no credit: too much was fetched in vain for what has been waited",
-            Reason::NoMemory => "no memory, or a program watches files",
+            Reason::NoMemory => "no memory, none in the budget, or a program watches files",
             Reason::FileSystem => "what is read there does not stay cached, or no server answers",
             Reason::NoOrder => "no order, and too little to fetch all of it",
         }

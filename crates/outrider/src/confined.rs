@@ -122,6 +122,8 @@ pub const CALLS: &[Call] = &[
     ("lseek", Service, libc::SYS_lseek, [NONE, 0, 0, 0]),
     ("ftruncate", Service, libc::SYS_ftruncate, [NONE, 0, 0, 0]),
     ("fallocate", Part, libc::SYS_fallocate, [NONE, 0, 0, 0]),
+    ("fchown", Part, libc::SYS_fchown, [NONE, NONE, NONE, 0]),
+    ("fchmod", Part, libc::SYS_fchmod, [NONE, 0, 0, 0]),
     ("fadvise64", Told, libc::SYS_fadvise64, [NONE, 0, 0, 0]),
     ("readahead", Part, libc::SYS_readahead, [NONE, 0, 0, 0]),
     ("cachestat", Told, SYS_CACHESTAT, [NONE, 0, 0, 0]),

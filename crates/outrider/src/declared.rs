@@ -54,7 +54,8 @@ impl<'a> Declared<'a> {
 
     /// Declares what an iterator yields, of `file` and others, drawing from it as far ahead as is useful.
     ///
-    /// It is asked from within reads and in this call, and must not call functions of this crate (they fail with EDEADLK). If it
+    /// It is asked from within reads and in this call, and must not call functions of this crate (they fail with EDEADLK). The list
+    /// ends with it, or with 65,536 entries in a row, or some more, that have no byte to read: empty, or past the end. If it
     /// panics the list ends, and the panic goes on in the read that asked. Errors as [`Declared::ranges`].
     ///
     /// ```

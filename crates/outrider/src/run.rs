@@ -39,7 +39,7 @@ use crate::signals::{
 };
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
-use output_file::OutputFile;
+use output_file::{OutputFile, Way};
 use report::Ran;
 use unhooked::Unhooked;
 
@@ -176,9 +176,9 @@ pub fn run(
     }
     let named = args.report.as_ref().and_then(Option::as_deref);
     let files = [
-        ("--report", named),
-        ("--explain", args.explain.as_deref()),
-        ("--record", args.record.as_deref()),
+        ("--report", named, Way::Whole),
+        ("--explain", args.explain.as_deref(), Way::Gradually),
+        ("--record", args.record.as_deref(), Way::Gradually),
     ];
     let [file, explain, recording] = match output_file::open(files) {
         Ok(files) => files,
@@ -190,7 +190,7 @@ pub fn run(
     };
     let mut report = match (purpose, file) {
         (Purpose::Check, _) => report::Target::Verdict(None),
-        (Purpose::Run, Some(file)) => report::Target::of_file(&args, file),
+        (Purpose::Run, Some(file)) => report::Target::File(file, None),
         (Purpose::Run, None) => report::Target::without_file(&args),
     };
     let shared = match Shared::create(mode, config.files.min_size.0) {
@@ -225,7 +225,11 @@ pub fn run(
     if let (Some(remembered), Some(shared)) = (&mut remembered, &shared) {
         remembered.make_log(shared.header().secret.load(Relaxed));
     }
-    if hooked || graphs && shared.is_some() {
+    // Programs that were linked with the library tell of what they declare, and keep within what is said here.
+    let heeded =
+        args.report.is_some() || shm::settings(&config) != shm::settings(&Config::default());
+    let tells = graphs || mode == shm::MODE_APP_ONLY && proc && heeded;
+    if hooked || tells && shared.is_some() {
         let reports = args.report.is_some() || recording.is_some() || purpose == Purpose::Check;
         let log = remembered.as_ref().and_then(Remembered::descriptor);
         let value = environment_of(shared.as_deref(), &config, mode, filters, reports, log);
@@ -493,8 +497,8 @@ fn mode_of(args: &RunArgs) -> u32 {
 /// Becomes the program, without anything of ours, for a reason that is told; a report is written before. Returns if that is not possible.
 fn bare(args: &RunArgs, notes: Vec<String>, reason: &str, purpose: Purpose) -> Failure {
     let named = args.report.as_ref().map(Option::as_deref);
-    let report = match named.map(|path| output_file::open([("--report", path)])) {
-        Some(Ok([Some(file)])) if purpose == Purpose::Run => report::Target::of_file(args, file),
+    let report = match named.map(|path| output_file::open([("--report", path, Way::Whole)])) {
+        Some(Ok([Some(file)])) if purpose == Purpose::Run => report::Target::File(file, None),
         Some(Ok([None])) if purpose == Purpose::Run => report::Target::without_file(args),
         // What refuses the program its runner may refuse the report's file.
         Some(Err(
@@ -841,7 +845,8 @@ fn stand_aside(
     log: Option<i32>,
 ) {
     let socket = shared.map(|s| s.socket().as_raw_fd());
-    let files = files.into_iter().flatten().map(OutputFile::descriptor);
+    let files = files.into_iter().flatten();
+    let files = files.filter_map(OutputFile::descriptor);
     close_all_but(
         socket
             .into_iter()
@@ -1107,7 +1112,7 @@ fn start_service(
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(shared, runner, recording.map(OutputFile::descriptor));
+        begin_to_serve(shared, runner, recording.and_then(OutputFile::descriptor));
         shared.header().service_pid.store(raw::getpid(), Release);
         let (shared, config, kind) = (shared.clone(), config.clone(), engine_kind(engine));
         match recording.map(OutputFile::file) {

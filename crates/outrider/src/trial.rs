@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use outrider_cli::Context;
+use outrider_core::explain::Reason;
 use outrider_sys::device::{Device, LiesOn, lies_on};
 use outrider_sys::units::PAGE;
 use serde_json::Value;
@@ -38,6 +39,8 @@ const MAY_STAY: f64 = 0.25;
 const ALIKE: f64 = 0.05;
 /// A program has waited for what nobody foresaw if that took so much of its time.
 const WAITED: f64 = 0.2;
+/// A part of what was missed of which nothing is said.
+const LITTLE: f64 = 0.1;
 /// The processor is what a program waits for if it takes so much of the time.
 const BUSY: f64 = 0.8;
 
@@ -65,7 +68,7 @@ pub fn command(args: &TryArgs) -> Outcome {
     let profile = place.join("reads.profile");
     let mut remember = OsString::from("--remember=");
     remember.push(&profile);
-    let mut first = ours(&own, &remember, &args.command)
+    let mut first = ours(&own, &[&remember], &args.command)
         .stdin(Stdio::null())
         .spawn()
         .doing(&name)?;
@@ -100,6 +103,9 @@ pub fn command(args: &TryArgs) -> Outcome {
     let report = place.join("report.json");
     let mut to_report = OsString::from("--report=");
     to_report.push(&report);
+    let explained = place.join("explained");
+    let mut to_explain = OsString::from("--explain=");
+    to_explain.push(&explained);
     let (mut stock, mut with) = (Vec::new(), Vec::new());
     for round in 0..args.rounds {
         // Who comes first changes, so that what drifts concerns both.
@@ -111,7 +117,7 @@ pub fn command(args: &TryArgs) -> Outcome {
                     command.args(&args.command[1..]);
                     command
                 }
-                false => ours(&own, &to_report, &args.command),
+                false => ours(&own, &[&to_report, &to_explain], &args.command),
             };
             let (took, status) = measured(&mut command).doing(&name)?;
             die_if_told(&mut made);
@@ -135,7 +141,9 @@ pub fn command(args: &TryArgs) -> Outcome {
         .and_then(|text| serde_json::from_slice(&text).ok())
         .unwrap_or_default();
     eprint!("{}", table(&stock, &with));
-    let verdict = Verdict::of(&stock, &with, &report, &path);
+    let explained = fs::read(&explained).unwrap_or_default();
+    let missed = Missed::of(&report, &String::from_utf8_lossy(&explained));
+    let verdict = Verdict::of(&stock, &with, &report, missed, &path);
     let mut text = verdict.text(&stock, &with);
     if let Some(code) = first.code().filter(|code| *code != 0) {
         text += &format!("; it ended with exit code {code} each time");
@@ -234,9 +242,9 @@ fn die_if_told(place: &mut Option<TempDir>) {
 }
 
 /// The program with its reads foreseen.
-fn ours(own: &Path, flag: &OsStr, command: &[OsString]) -> Command {
+fn ours(own: &Path, flags: &[&OsStr], command: &[OsString]) -> Command {
     let mut ours = Command::new(own);
-    ours.arg("run").arg(flag).arg("--").args(command);
+    ours.arg("run").args(flags).arg("--").args(command);
     // The report is of this run's own.
     ours.env_remove("OUTRIDER_REPORT")
         .env_remove("OUTRIDER_REPORT_EVERY");
@@ -432,6 +440,67 @@ fn are_alike(stock: &Times, with: &Times) -> bool {
     (a - b).abs() <= ALIKE * a.max(b) || overlap
 }
 
+/// Bytes of which nothing was fetched ahead, by the reason that is told for their file; none is told of what nobody foresaw.
+#[derive(Default)]
+struct Missed(BTreeMap<Option<Reason>, u64>);
+
+impl Missed {
+    /// By a run's report, and what it explains.
+    fn of(report: &Value, explained: &str) -> Missed {
+        // Of each file, by how it is written there, how often which reason was noted.
+        let mut reasons: BTreeMap<&str, Vec<(Reason, u64)>> = BTreeMap::new();
+        for line in explained.lines() {
+            let left = line.split_once(" left ").map(|(_, rest)| rest);
+            let (reason, times) = match left.and_then(|left| left.rsplit_once(", noted ")) {
+                Some(both) => both,
+                None => continue,
+            };
+            let times = times.split(' ').next().and_then(|n| n.parse().ok());
+            for known in Reason::ALL {
+                if let (Some(of), Some(times)) = (reason.strip_suffix(known.text()), times)
+                    && let Some(name) = of.strip_suffix(": ")
+                {
+                    reasons.entry(name).or_default().push((known, times));
+                }
+            }
+        }
+        let mut missed = Missed::default();
+        for file in report["files"].as_array().into_iter().flatten() {
+            let bytes = file["miss_bytes"].as_u64().unwrap_or(0);
+            let path = file["path"].as_str().unwrap_or_default();
+            let noted = reasons.get(format!("{path:?}").as_str());
+            let most = noted.and_then(|noted| noted.iter().max_by_key(|(_, times)| times));
+            *missed.0.entry(most.map(|(reason, _)| *reason)).or_default() += bytes;
+        }
+        // Of more files than have a row.
+        let all = report["totals"]["miss_bytes"].as_u64().unwrap_or(0);
+        let rest = all.saturating_sub(missed.0.values().sum());
+        *missed.0.entry(None).or_default() += rest;
+        missed
+    }
+
+    /// In words, without those that are next to nothing.
+    fn text(&self) -> String {
+        let all: u64 = self.0.values().sum();
+        let mut parts: Vec<(&Option<Reason>, u64)> = self.0.iter().map(|(r, n)| (r, *n)).collect();
+        parts.retain(|(_, n)| *n as f64 >= LITTLE * all as f64);
+        parts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        let said = parts.into_iter().map(|(reason, n)| match reason {
+            Some(Reason::Kernel) => format!("{} were {}", bytes(n), Reason::Kernel.text()),
+            Some(reason) => format!("{} were not fetched ahead ({})", bytes(n), reason.text()),
+            None => format!("{} could not be foreseen", bytes(n)),
+        });
+        said.collect::<Vec<_>>().join(", and ")
+    }
+
+    /// Whether most of it was left to the kernel, which does as well.
+    fn is_kernels(&self) -> bool {
+        let all: u64 = self.0.values().sum();
+        let kernels = self.0.get(&Some(Reason::Kernel)).copied().unwrap_or(0);
+        kernels > all / 2
+    }
+}
+
 /// What it came to, and why.
 enum Why {
     /// The program can't be hooked.
@@ -442,9 +511,8 @@ enum Why {
     Busy(f64),
     /// Bytes that came late: the device is what it waits for.
     Late(u64),
-    /// Bytes of which nobody told anything ahead, and whether the program has waited for them. Most of what is read in order is among them: it is left to the
-    /// kernel, whose own readahead does as well.
-    Missed(u64, bool),
+    /// What nothing was fetched of ahead, and whether the program has waited for it and something else could help.
+    Missed(Missed, bool),
     /// Nothing that was read was told.
     Nothing,
 }
@@ -452,8 +520,8 @@ enum Why {
 struct Verdict(Why);
 
 impl Verdict {
-    /// `report` is that of a run of ours.
-    fn of(stock: &Times, with: &Times, report: &Value, program: &Path) -> Verdict {
+    /// `report` is that of a run of ours, and `reasons` why it has missed what it has.
+    fn of(stock: &Times, with: &Times, report: &Value, reasons: Missed, program: &Path) -> Verdict {
         if let Ok(Some(reason)) = elf::obstacle(program) {
             return Verdict(Why::Unhooked(reason));
         }
@@ -474,7 +542,9 @@ impl Verdict {
         Verdict(match (in_time, late, missed) {
             (0, 0, 0) => Why::Nothing,
             _ if missed > late && missed > in_time => {
-                Why::Missed(missed, time("waited_us") > WAITED * time("elapsed_us"))
+                let waits = time("waited_us") > WAITED * time("elapsed_us");
+                let helps = waits && !reasons.is_kernels();
+                Why::Missed(reasons, helps)
             }
             _ if late > in_time => Why::Late(late),
             _ => Why::InTime(in_time),
@@ -502,10 +572,7 @@ impl Verdict {
             Why::InTime(n) => format!("{} were there before it asked", bytes(*n)),
             Why::Busy(s) => format!("it works on the processor for {} of that", roughly(*s)),
             Why::Late(n) => format!("{} came late: the device delivers no faster", bytes(*n)),
-            Why::Missed(n, _) => format!(
-                "{} were left to the kernel's own readahead, or could not be foreseen",
-                bytes(*n)
-            ),
+            Why::Missed(reasons, _) => reasons.text(),
             Why::Nothing => {
                 "no reads of large files were told, nor an order of small ones".to_owned()
             }
@@ -573,7 +640,8 @@ mod tests {
                 ["no difference", "no reads"],
             ),
         ] {
-            let text = Verdict::of(stock, with, &report, program).text(stock, with);
+            let missed = Missed::of(&report, "");
+            let text = Verdict::of(stock, with, &report, missed, program).text(stock, with);
             assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         }
         // Where nobody has waited for what was missed, no flag would help; times that are short are in milliseconds.
@@ -581,14 +649,31 @@ mod tests {
         for (waited_us, helps) in [(10_000, false), (900_000, true)] {
             let mut report = report(0, 1, 100, 0);
             report["waited_us"] = json!(waited_us);
-            let verdict = Verdict::of(&short, &short, &report, program);
+            let missed = Missed::of(&report, "");
+            let verdict = Verdict::of(&short, &short, &report, missed, program);
             assert_eq!(verdict.advice().is_some(), helps);
             let text = verdict.text(&short, &short);
             assert!(
-                text.contains("51.0 ms") && text.contains("own readahead, or"),
+                text.contains("51.0 ms") && text.contains("100 B could not be foreseen"),
                 "{text}"
             );
         }
+        // Why it was missed is told of each file, and a flag doesn't help where the kernel does as well.
+        let mut report = report(0, 1, 1100, 0);
+        report["waited_us"] = json!(900_000);
+        report["files"] = json!([
+            {"path": "/a \"b\"", "miss_bytes": 800}, {"path": "/c", "miss_bytes": 200}, {"path": "/d", "miss_bytes": 5},
+        ]);
+        let [kernel, order] = [Reason::Kernel, Reason::NoOrder].map(Reason::text);
+        let explained = format!(
+            "1 left \"/a \\\"b\\\"\": {kernel}, noted 9 times\n1 left \"/a \\\"b\\\"\": {order}, noted 1 times\n2 left \"/c\": {order}, noted 3 times\n2 process \"x\": 1 reads\n"
+        );
+        let missed = Missed::of(&report, &explained);
+        let verdict = Verdict::of(&short, &short, &report, missed, program);
+        let text = verdict.text(&short, &short);
+        let said = format!(": 800 B were {kernel}, and 200 B were not fetched ahead ({order})");
+        assert!(text.ends_with(&said), "{text}");
+        assert!(verdict.advice().is_none());
         // Of two runs alike in the median those that differ much among each other say nothing.
         let wide = times([100, 500, 2000]);
         let text = Verdict(Why::Nothing).text(&slow, &wide);

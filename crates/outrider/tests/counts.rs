@@ -809,6 +809,13 @@ sequential|predict+opt|budget.high_watermark=1.0|peak_unused_bytes|1|3M
 sequential|predict+opt|window.max='1M'|peak_unused_bytes|1|3M
 sequential|predict+opt|budget.memory='4M'|peak_unused_bytes|1|5M
 sequential|predict+opt|budget.memory='256K'|peak_unused_bytes|1|1M
+sequential|predict+opt|budget.memory=0|prefetched_bytes|0|0
+sequential|predict+opt|budget.memory=4095|prefetched_bytes|0|0
+sequential|predict+opt|budget.memory='64T'|prefetched_bytes|112M|128M
+eight|predict+opt|budget.memory=0|prefetched_bytes|0|0
+random|predict+opt|budget.memory=0|prefetched_bytes|0|0
+first|fetchall+opt|budget.memory=0|prefetched_bytes|0|0
+tree|predict+opt|budget.memory=0|files_ahead|0|0
 sequential|predict+opt|budget.memory='256K',budget.stream_minimum='8M'|peak_unused_bytes|2M|9M
 sequential|predict+opt||requests|500|1050
 sequential|predict+opt|engine.chunk='32K'|requests|2000|5000
@@ -1908,5 +1915,31 @@ fn a_neighbour_finds_little_ahead_of_him() {
                 ))
             }
         });
+    }
+}
+
+/// CP13: of what a program reads from one end of a file to the other nothing is wasted, whether or not a profile brings the same.
+#[test]
+fn what_is_read_to_the_end_is_not_wasted() {
+    const SIZE: u64 = 96 << 20;
+    let name = "what_is_read_to_the_end_is_not_wasted";
+    let dir = fresh("not_wasted");
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("file"), Random(77).bytes(SIZE as usize)).unwrap();
+    disk.does("model", &["nvme"]);
+    let profile = format!("--remember={}", dir.join("reads.profile").display());
+    for remember in [None, Some(profile.as_str())] {
+        for _ in 0..8 {
+            disk.does("cold", &[]);
+            let flags: Vec<&str> = remember.into_iter().chain(["--report=r.json"]).collect();
+            let output = outrider_run(&dir, &flags, &["tac", "disk/file"]).output();
+            assert!(output.unwrap().status.success());
+            let report = report(&dir);
+            let wasted = number(&report["totals"], "wasted_bytes");
+            // A few reads may be made while the program ends that nobody hears of.
+            assert!(wasted <= SIZE / 512, "{wasted} {remember:?}: {report:#}");
+        }
     }
 }

@@ -112,6 +112,76 @@ fn declared_ranges_are_fetched() {
     assert_eq!(report["totals"]["miss_bytes"], 0, "{report:#}");
 }
 
+/// LP8, CP13: in a mode in which nothing is foreseen lists are fetched and told of all the same, and nothing is said of reads, which nobody counts.
+#[test]
+fn lists_are_told_of_where_nothing_is_foreseen() {
+    let program = linked("declare");
+    let argv = [program.to_str().unwrap(), "one.dat", "16384", "60"];
+    let none = ["true"];
+    for mode in ["app-only", "os-only"] {
+        let dir = place("alone", 16 * MIB);
+        for (argv, bytes) in [(&argv[..], 1024 * 60 / 100 * 16384), (&none, 0)] {
+            let run = |report: &str| {
+                let mut command = Command::new(outrider());
+                command.args(["run", "--mode", mode, report, "--"]);
+                let output = command.args(argv).current_dir(&dir).output().unwrap();
+                assert!(output.status.success(), "{output:?}");
+                String::from_utf8(output.stderr).unwrap().replace('\n', " ")
+            };
+            let said = run("--report");
+            let declared = match bytes {
+                0 => "no program declared what it reads",
+                _ => "that programs declared",
+            };
+            let parts = ["no reads are counted", declared];
+            assert!(parts.iter().all(|p| said.contains(p)), "{said}");
+            assert!(!said.contains("missed"), "{said}");
+            assert_eq!(run("--report=r.json"), "");
+            let report = fs::read_to_string(dir.join("r.json")).unwrap();
+            let report: Value = serde_json::from_str(&report).unwrap();
+            assert_eq!(report["declared"]["declared_bytes"], bytes, "{report:#}");
+            assert_eq!(report["totals"], serde_json::json!({}), "{report:#}");
+            assert!(report.get("waited_us").is_none(), "{report:#}");
+        }
+    }
+}
+
+/// LP2, B1: a function that tells nothing of use, for ever, ends the list, and keeps no read from returning.
+#[test]
+fn functions_that_tell_nothing_end_their_list() {
+    let (out, _) = everywhere("useless", MIB, &["one.dat"]);
+    assert_eq!(out, "ended\n");
+}
+
+/// LP4, CP9: of lists nothing is fetched where the budget is nothing, and a small one doesn't keep them from it.
+#[test]
+fn a_budget_of_nothing_is_one_for_lists() {
+    let program = linked("declare");
+    let argv = [program.to_str().unwrap(), "one.dat", "16384", "60"];
+    for (budget, mode, fetches) in [
+        ("0", "predict+opt", false),
+        ("4095", "predict+opt", false),
+        ("0", "app-only", false),
+        ("4096", "predict+opt", true),
+    ] {
+        let dir = place("nothing", 16 * MIB);
+        let mut command = Command::new(outrider());
+        command.args(["run", "--report=r.json", "--budget", budget, "--mode", mode]);
+        // It looks for what is not fetched, and ends.
+        let output = command.arg("--").args(argv).current_dir(&dir).output();
+        assert!(output.unwrap().status.code().is_some());
+        let report = fs::read_to_string(dir.join("r.json")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let declared = &report["declared"];
+        assert!(declared["declared_bytes"].as_u64() > Some(0), "{report:#}");
+        assert_eq!(
+            declared["fetched_bytes"].as_u64() > Some(0),
+            fetches,
+            "{budget} {mode}: {report:#}"
+        );
+    }
+}
+
 /// LP5, LP10: two processes that know nothing of one another get parts of the memory that both are in of the same size, within a fifth, and that is half of
 /// what one alone gets. What counts is the buffer of each round, as `OUTRIDER_EXPLAIN` tells it.
 #[test]

@@ -178,6 +178,18 @@ for at in random.Random(5).sample(range(4096), 60): os.pread(fd, 4096, at * 1638
             false => Err(format!("{:#?}", told.lines)),
         }
     });
+    // In order, where the kernel's own readahead gets as much.
+    disk.does("model", &["nvme"]);
+    eventually(|| {
+        disk.does("cold", &[]);
+        let told = Told::run(&dir, &[], &["wc", "-l", "disk/file"]);
+        let totals = &told.report["totals"];
+        let alone = totals["prefetched_bytes"].as_u64() < Some(16 << 20);
+        match !alone || told.leaves("disk/file", "left to the kernel's own readahead") {
+            true => Ok(()),
+            false => Err(format!("{:#?} {totals:#}", told.lines)),
+        }
+    });
     // All of it is cached, and nobody is told.
     eventually(|| {
         fs::read(disk.dir.join("file")).unwrap();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -593,6 +593,78 @@ fn reports_meanwhile() {
     }
 }
 
+/// What a report's file has is a whole report at any time, the one before until there is another: also through links, and where the run is killed. Where
+/// nothing can take its place it is overwritten.
+#[test]
+fn a_report_is_whole_or_not_there() {
+    let dir = fresh("whole_reports");
+    fs::create_dir(dir.join("elsewhere")).unwrap();
+    // Beside a name as long as this there is none for another file.
+    let long = "r".repeat(255);
+    let names = [
+        // What is named, the file that it is, and whether another takes its place.
+        ("r.json", "r.json", true),
+        ("link", "elsewhere/r.json", true),
+        ("twice", "twice", false),
+        (&long, &long, false),
+    ];
+    std::os::unix::fs::symlink("elsewhere/r.json", dir.join("link")).unwrap();
+    for (name, file, is_replaced) in names {
+        let path = dir.join(file);
+        fs::write(&path, "old").unwrap();
+        if name == "twice" {
+            fs::hard_link(&path, dir.join("once")).unwrap();
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4321), Some(4321)).unwrap();
+        }
+        let before = fs::metadata(&path).unwrap();
+        let flag = format!("--report={name}");
+        let kill = ["sh", "-c", "kill -9 $PPID; sleep 100"];
+        let killed = outrider_run(&dir, &[&flag], &kill).status().unwrap();
+        assert_eq!(killed.signal(), Some(9));
+        let seen = outrider_run(&dir, &[&flag], &["cat", name]).output();
+        let seen = text(&seen.unwrap().stdout);
+        if is_replaced {
+            assert_eq!(seen, "old", "{name}");
+        }
+        let json = read_json(&path);
+        assert_eq!(json["ended"], true);
+        let after = fs::metadata(&path).unwrap();
+        let whose = |m: &fs::Metadata| (m.uid(), m.gid(), m.mode());
+        assert_eq!(whose(&after), whose(&before), "{name}");
+        assert_eq!(after.ino() != before.ino(), is_replaced, "{name}");
+    }
+    assert!(dir.join("link").is_symlink());
+    assert_eq!(
+        fs::read(dir.join("once")).unwrap(),
+        fs::read(dir.join("twice")).unwrap()
+    );
+    // Where there was none there is none until then, also behind a link.
+    for (name, file, _) in names {
+        let _ = fs::remove_file(dir.join(file));
+        let flag = format!("--report={name}");
+        let script = format!("! test -e {file}");
+        let run = outrider_run(&dir, &[&flag], &["sh", "-c", &script]).status();
+        assert!(run.unwrap().success(), "{name}");
+        assert_eq!(read_json(&dir.join(file))["ended"], true);
+        fs::remove_file(dir.join(file)).unwrap();
+        // And nothing is made where the command line is wrong.
+        let flags = [&flag, "--explain=/no/x"];
+        let run = outrider_run(&dir, &flags, &["true"]).output().unwrap();
+        assert_eq!(run.status.code(), Some(2), "{run:?}");
+    }
+    let left = |dir: &Path| -> Vec<_> {
+        let entries = fs::read_dir(dir).unwrap();
+        entries.map(|e| e.unwrap().file_name()).collect()
+    };
+    assert!(left(&dir.join("elsewhere")).is_empty());
+    let mut left = left(&dir);
+    left.sort();
+    assert_eq!(left, ["elsewhere", "link", "once"]);
+}
+
 /// A run that is asked writes its report, its program notices nothing, and nobody is asked who has none.
 #[test]
 fn reports_on_request() {
@@ -607,7 +679,7 @@ fn reports_on_request() {
     let ready = support::wait_for(support::PATIENCE, || (out() == "ready\n").then_some(()));
     assert!(ready.is_some());
     let path = dir.join("r.json");
-    assert_eq!(fs::read(&path).unwrap(), b"");
+    assert!(!path.exists());
     let pid = child.id().to_string();
     let mut before = 0;
     for _ in 0..2 {

@@ -10,6 +10,9 @@ use crate::lock;
 /// Entries that a pulled list is filled up to, at most and at least. It is filled again when half of them are left.
 const PULL_FULL: u64 = 1 << 16;
 const PULL_LEAST: u64 = 1 << 12;
+/// Entries in a row without a byte to read after which a pulled list's function is taken for one that has nothing else: far more than anybody skips, and
+/// told within milliseconds. In the header file.
+const USELESS: u64 = 1 << 16;
 /// It is filled up to so many times the memory for data: the list, and what its function reads to draw it up, take memory from the data as well,
 /// and what comes later than some rounds from now decides nothing.
 const PULL_ROUNDS: u64 = 12;
@@ -114,11 +117,20 @@ impl Process {
         if state.named(id).is_none() {
             return false;
         }
+        let Some(before) = state.source(id.index).map(|s| s.list.end()) else {
+            return false;
+        };
         let more = self.take(&mut state, id.index, accesses);
         let Some(source) = state.source(id.index) else {
             return false;
         };
         source.ready = source.list.end();
+        source.useless = match more {
+            Ok(taken) if source.ready == before => source.useless + taken as u64,
+            Ok(_) => 0,
+            Err(_) => source.useless,
+        };
+        source.ended |= source.useless >= USELESS;
         source.low = source.list.at() + source.list.pending() / 2;
         source.ended |= accesses.is_empty();
         let bytes: u64 = accesses.iter().map(|a| a.length.min(MAX_LENGTH)).sum();

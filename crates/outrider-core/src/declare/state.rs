@@ -27,6 +27,8 @@ pub(super) struct Source {
     pub(super) low: u64,
     /// The pulled list is at its end.
     pub(super) ended: bool,
+    /// Entries of the pulled list since the last call of its function that brought one with bytes.
+    pub(super) useless: u64,
     /// Entries up to this number were seen by the fetcher as passed.
     pub(super) seen: u64,
     /// Fetched in rounds: what begins here has yet to be asked for, and a read of it waits for that. `u64::MAX` where reads don't wait.
@@ -160,6 +162,7 @@ impl State {
             wake_at: (0, 0),
             low: 0,
             ended: false,
+            useless: 0,
             seen: 0,
             asked: u64::MAX,
             lost: 0,

@@ -68,16 +68,22 @@ impl<K: Kernel> Service<K> {
     }
 
     /// The program read these bytes, for which it had asked then, or so we know by now.
-    pub(super) fn seen(&mut self, key: InodeKey, offset: u64, len: u64, when: &When) -> Arrival {
+    pub(super) fn seen(
+        &mut self,
+        key: InodeKey,
+        offset: u64,
+        len: u64,
+        when: &When,
+    ) -> (Arrival, u64) {
         let now = self.now_us();
         let Some(file) = self.files.get_mut(&key) else {
-            return Arrival::Missing;
+            return (Arrival::Missing, len);
         };
         file.touch(self.kernel.now());
         file.served.has_read(len);
         let len = len.min(file.size().saturating_sub(offset));
         if len == 0 {
-            return Arrival::Present;
+            return (Arrival::Present, 0);
         }
         let pages = PageRange::from_bytes(offset, len);
         let (uses, found_late) = {
@@ -90,9 +96,9 @@ impl<K: Kernel> Service<K> {
         file.random.uses(a.first_use_pages * PAGE);
         self.files.reached(key, offset, len);
         let found = Found::new(&a, &uses, found_late, pages.len());
-        self.has_found(key, &found, pages.len(), len);
+        let missed = self.has_found(key, &found, pages.len(), len);
         self.has_used(key, &a, &uses, len);
-        if a.miss_pages > 0 {
+        let arrival = if a.miss_pages > 0 {
             if let Some(file) = self.files.get_mut(&key) {
                 file.hinted.missed(self.kernel.now());
             }
@@ -101,18 +107,21 @@ impl<K: Kernel> Service<K> {
             Arrival::Late
         } else {
             Arrival::Present
-        }
+        };
+        (arrival, missed)
     }
 
-    /// Counts what a read of `len` bytes has found in so many pages.
-    fn has_found(&self, key: InodeKey, found: &Found, pages: u64, len: u64) {
+    /// Counts what a read of `len` bytes has found in so many pages; how many of them count as missed.
+    fn has_found(&self, key: InodeKey, found: &Found, pages: u64, len: u64) -> u64 {
         // Bytes, not pages: a read of a few bytes is a hit of a few bytes.
         let share = |n| (u128::from(len) * u128::from(n) / u128::from(pages.max(1))) as u64;
         let [hit, late, cached] = [found.hit, found.late, found.cached].map(share);
         self.count(key, Figure::Hit, hit);
         self.count(key, Figure::Late, late);
         self.count(key, Figure::Cached, cached);
-        self.count(key, Figure::Miss, len.saturating_sub(hit + late + cached));
+        let missed = len.saturating_sub(hit + late + cached);
+        self.count(key, Figure::Miss, missed);
+        missed
     }
 
     /// Counts what is used, by a read of `len` bytes, of what was fetched ahead.

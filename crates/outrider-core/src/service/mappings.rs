@@ -66,7 +66,7 @@ impl<K: Kernel> Service<K> {
                 epoch: if within { looked } else { 0 },
                 reader: None,
             };
-            let arrival = self.seen(key, r.start, len, &when);
+            let (arrival, _) = self.seen(key, r.start, len, &when);
             let f = m.detector.access(r.start, len, 0, arrival, size, &limits);
             let streams = &m.detector.streams;
             let read = credit::Read {

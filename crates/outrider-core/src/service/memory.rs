@@ -9,7 +9,7 @@ use outrider_sys::units::{InodeKey, PAGE};
 
 use super::Service;
 use super::kernel::Kernel;
-use crate::budget::{Grant, Policy, Supply};
+use crate::budget::{self, Grant, Policy, Supply};
 use crate::clock::Moment;
 use crate::config;
 use crate::engine::Handle;
@@ -101,6 +101,11 @@ impl MemoryBudget {
         self.grant.aggressive
     }
 
+    /// Whether there is too little of it, and not only for what the user allows.
+    fn is_short(&self) -> bool {
+        !self.grant.aggressive && !budget::is_nothing(self.policy.fixed)
+    }
+
     /// Bytes that may be held in all.
     pub(super) fn total(&self) -> u64 {
         self.grant.total
@@ -156,7 +161,7 @@ impl<K: Kernel> Service<K> {
             return;
         }
         self.offer_room();
-        if !self.memory.is_aggressive() && self.config.reclaim.enabled {
+        if self.memory.is_short() && self.config.reclaim.enabled {
             self.reclaim(m.limit() / PART);
         }
     }

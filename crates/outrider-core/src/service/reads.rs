@@ -21,7 +21,7 @@ use crate::engine::Overtaken;
 use crate::explain::Reason;
 use crate::intent::Intent;
 use crate::shm::{Event, FLAG_COPIES, FLAG_SEQUENTIAL, Figure, Origin, lost};
-use crate::source::{Arrival, Foresight, Limits};
+use crate::source::{Arrival, Foresight, Limits, Stream};
 use crate::view::PageRange;
 
 /// A read that was told, and what was made of it.
@@ -31,6 +31,8 @@ struct Heard {
     key: InodeKey,
     e: Event,
     arrival: Arrival,
+    /// A part of it counts as missed.
+    missed: bool,
     /// It is long, and nothing of it was there or on its way: it has only begun to be read.
     begins: bool,
     /// Of the file, bytes.
@@ -117,7 +119,7 @@ impl<K: Kernel> Service<K> {
         self.reads_now(i, key);
         let begins = self.begins_from_nothing(key, &e);
         let when = self.asked_at(i, &e);
-        let arrival = self.seen(key, e.offset, e.len, &when);
+        let (arrival, missed) = self.seen(key, e.offset, e.len, &when);
         let device = self.device(key);
         let interarrival = self.desc(i, e.fd).map(|d| d.interarrival());
         limits.sparse =
@@ -156,6 +158,7 @@ impl<K: Kernel> Service<K> {
             key,
             e,
             arrival,
+            missed: missed > 0,
             begins,
             size,
             untold,
@@ -175,12 +178,16 @@ impl<K: Kernel> Service<K> {
         let file = self.files.get(&heard.key);
         let streamed = file.is_some_and(|f| f.random.is_begun() || f.random.resident() > 0);
         let ahead = file.is_some_and(|f| f.view.unused_pages() > 0);
+        let desc = self.desc(heard.i, heard.e.fd);
+        let stream = desc.and_then(|desc| desc.detector.streams.latest());
+        let left = heard.missed && stream.is_some_and(Stream::is_left);
         match ordered {
             Some(true) => self.leaves(heard.key, Reason::Kernel),
             // Where something is ahead it is that for which the credit was spent.
             Some(false) if heard.limits.funds.left_us <= 0.0 && !ahead => {
                 self.leaves(heard.key, Reason::NoCredit);
             }
+            Some(false) if left && !ahead => self.leaves(heard.key, Reason::Kernel),
             None if heard.arrival == Arrival::Missing && !streamed => {
                 self.leaves(heard.key, Reason::NoOrder);
             }
@@ -419,6 +426,10 @@ impl<K: Kernel> Service<K> {
             self.uses_own(key, own);
         }
         let refused_at = out.refused_at.or(cut);
+        if plain && heard.missed && out.bytes == 0 && out.refused_at.is_none() {
+            // Its readahead was there first.
+            self.leaves(key, Reason::Kernel);
+        }
         self.stake(i, e.fd, key, &heard.limits.funds, &out);
         if let Some(desc) = self.desc_mut(i, e.fd) {
             match refused_at {

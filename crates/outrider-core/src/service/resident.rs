@@ -167,6 +167,23 @@ impl<K: Kernel> Service<K> {
             });
     }
 
+    /// Whether something that was prefetched lies right ahead of a stream: once nobody hears of its reads it isn't known that they have used it.
+    fn is_ahead_of_readers(&mut self, key: InodeKey) -> bool {
+        let Some(file) = self.files.get(&key) else {
+            return false;
+        };
+        let mut is_ahead = false;
+        self.processes.each_open(&self.shared, |_, desc, _, _| {
+            if desc.key == key
+                && let Some(ahead) = desc.detector.streams.looks_at()
+            {
+                let pages = PageRange::from_bytes(ahead.start, ahead.end - ahead.start);
+                is_ahead |= file.view.count(pages).unused_pages > 0;
+            }
+        });
+        is_ahead
+    }
+
     fn is_cached(&mut self, key: InodeKey, offset: u64) -> bool {
         let looks = self.config.view.cache_visibility && self.mode != shm::MODE_FETCHALL_OPT;
         let Some(file) = self.files.get_mut(&key) else {
@@ -178,6 +195,7 @@ impl<K: Kernel> Service<K> {
             || file.is_blind()
             || file.view.in_flight_pages() > 0
             || unused > file.size() / PAGE / UNUSED && unused != last
+            || unused > 0 && self.is_ahead_of_readers(key)
         {
             return false;
         }

@@ -43,6 +43,8 @@ pub struct Stream {
     pub reads: u64,
     /// Where it may have gone on silently since its last read; empty after a read that came out of such silence.
     pub(super) quiet: ByteRange,
+    /// The silence that its latest read has ended, if it has: until that was looked at, reads that followed it could be silent.
+    pub(super) lapsed: ByteRange,
     /// Others are silent with it.
     pub(super) together: bool,
     /// Start of the last read that was told, looked at or not, bytes.
@@ -89,6 +91,7 @@ impl Stream {
             front: offset,
             reads: 0,
             quiet: 0..0,
+            lapsed: 0..0,
             together: false,
             heard: 0,
             unheard: 0,
@@ -113,6 +116,11 @@ impl Stream {
     /// Whether reads touch and go forward: the kernel's own readahead sees as much.
     pub fn plain(&self) -> bool {
         self.dense() && self.stride > 0 && self.gaps.is_none()
+    }
+
+    /// Whether the kernel's own readahead serves it, and nothing is asked for ahead of it.
+    pub fn is_left(&self) -> bool {
+        self.plain() && self.granted == 0
     }
 
     /// From one read to the next, bytes; on average, where that differs.
@@ -206,13 +214,17 @@ impl Stream {
         {
             return true;
         }
-        if self.quiet.is_empty() {
+        let silence = match self.quiet.is_empty() {
+            true => &self.lapsed,
+            false => &self.quiet,
+        };
+        if silence.is_empty() {
             return false;
         }
         let within = if forward {
             ahead > 0 && offset <= self.front.saturating_add(self.len)
         } else {
-            ahead < 0 && offset.saturating_add(2 * self.len) >= self.front.min(self.quiet.start)
+            ahead < 0 && offset.saturating_add(2 * self.len) >= self.front.min(silence.start)
         };
         within && (self.dense() || ahead % self.stride == 0)
     }
@@ -509,10 +521,11 @@ impl Stream {
         if self.together {
             return 0..0;
         }
-        self.quiet = match alone && self.proven && silent {
+        let quiet = match alone && self.proven && silent {
             true => self.quiet(read.offset, read.size, read.limits),
             false => 0..0,
         };
+        self.lapsed = std::mem::replace(&mut self.quiet, quiet);
         self.quiet.clone()
     }
 }

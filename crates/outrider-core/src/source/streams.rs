@@ -362,6 +362,12 @@ impl Streams {
             .filter(|s| s.reads > 0)
     }
 
+    /// What lies between the place of that stream and its front, if the latest read was one of its own.
+    pub fn looks_at(&self) -> Option<ByteRange> {
+        let latest = self.latest().filter(|s| s.tick == self.tick);
+        latest.map(|s| s.last.min(s.front)..s.last.max(s.front))
+    }
+
     /// What comes next in that stream was asked for.
     pub fn staked(&mut self, stake: Stake) {
         if let Some(s) = self.all.iter_mut().max_by_key(|s| s.tick) {
@@ -604,6 +610,20 @@ mod tests {
         }
         let (claim, streams) = seen(&[at(0), at(50), at(10), at(90)]);
         assert_eq!((claim, streams.all().len()), (Claim::Nothing, 0));
+    }
+
+    /// CP13: a silence may go on in the hook after a read that has ended it, until that was looked at: what is told next is expected all the same.
+    #[test]
+    fn a_silence_that_has_ended_is_not_forgotten_at_once() {
+        let at = |n: i64| ((512 + n) as u64) * READ;
+        for way in [1, -1] {
+            let mut reads: Vec<u64> = (0..12).map(|n| at(way * n)).collect();
+            let (_, streams) = seen(&reads);
+            assert!(streams.all()[0].is_silent());
+            reads.extend([at(way * 14), at(way * 17)]);
+            let (claim, streams) = seen(&reads);
+            assert_eq!((claim, streams.all().len()), (Claim::Next(0), 1), "{way}");
+        }
     }
 
     /// CP3: each of two streams in turns is its own, whichever was read last.

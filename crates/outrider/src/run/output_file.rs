@@ -1,9 +1,10 @@
-//! A file that a flag names and a run writes into.
+//! A file that a flag names and a run writes into, bit by bit or as a whole.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::output::{Failure, show};
@@ -11,13 +12,28 @@ use crate::output::{Failure, show};
 /// Bytes that a pipe is asked to hold for its reader.
 const PIPE: libc::c_int = 1 << 20;
 
-/// Open before the program starts, so that a bad path is told at once, and as it was until [`empty`](OutputFile::empty).
+/// Links that are followed one after another: as many as the kernel follows.
+const LINKS: usize = 40;
+
+/// How something gets into a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As it comes to be, into the file itself.
+    Gradually,
+    /// All at once, in the place of what was there until then, where such a place can be taken.
+    Whole,
+}
+
+/// Open before the program starts, so that a bad path is told at once, and as it was until [`begin`](OutputFile::begin).
 pub struct OutputFile {
     flag: &'static str,
     path: PathBuf,
-    file: File,
+    /// The file; none where it was not there and is first made when there is something to be in it.
+    file: Option<File>,
     /// It was not there before.
     made: bool,
+    /// Whose place a whole new file takes, however often: the file itself, behind all links.
+    whole: Option<PathBuf>,
     /// A pipe is held open, for reading too: nobody waits for a reader who comes late, and he doesn't see its end before.
     pub is_pipe: bool,
 }
@@ -30,18 +46,18 @@ pub enum Refused {
     Short(String),
 }
 
-/// Opens the files that flags name, and empties them. If something is wrong with one of them, all are left as they were.
+/// Opens the files that flags name, and empties those that are written gradually. If something is wrong with one of them, all are left as they were.
 pub fn open<const N: usize>(
-    named: [(&'static str, Option<&Path>); N],
+    named: [(&'static str, Option<&Path>, Way); N],
 ) -> Result<[Option<OutputFile>; N], Refused> {
     let mut opened = [const { None }; N];
     let undo =
         |opened: &[Option<OutputFile>; N]| opened.iter().flatten().for_each(OutputFile::undo);
     for i in 0..N {
-        let (flag, Some(path)) = named[i] else {
+        let (flag, Some(path), way) = named[i] else {
             continue;
         };
-        let new = OutputFile::open(flag, path).inspect_err(|_| undo(&opened))?;
+        let new = OutputFile::open(flag, path, way).inspect_err(|_| undo(&opened))?;
         let same = opened.iter().flatten().find(|w| w.is_same(&new));
         let what = same.map(|w| {
             let (one, other) = (w.name(), new.name());
@@ -53,12 +69,15 @@ pub fn open<const N: usize>(
             return Err(Refused::Named(Failure::usage(what)));
         }
     }
-    opened.iter().flatten().try_for_each(OutputFile::empty)?;
+    opened
+        .iter_mut()
+        .flatten()
+        .try_for_each(OutputFile::begin)?;
     Ok(opened)
 }
 
 impl OutputFile {
-    fn open(flag: &'static str, path: &Path) -> Result<OutputFile, Refused> {
+    fn open(flag: &'static str, path: &Path, way: Way) -> Result<OutputFile, Refused> {
         let is_pipe = fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
         let open = |made: bool| {
             // A pipe that is opened for writing alone waits for a reader.
@@ -74,11 +93,14 @@ impl OutputFile {
             // SAFETY: takes numbers only. A smaller pipe is none the worse.
             unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE) };
         }
+        let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+        let whole = (way == Way::Whole && is_file).then(|| behind_links(path));
         Ok(OutputFile {
             flag,
             path: path.to_owned(),
-            file,
+            file: Some(file),
             made,
+            whole: whole.flatten(),
             is_pipe,
         })
     }
@@ -86,14 +108,26 @@ impl OutputFile {
     /// Removes the file if it was made.
     fn undo(&self) {
         if self.made {
-            let _ = fs::remove_file(&self.path);
+            let path = self.path.canonicalize();
+            let _ = fs::remove_file(path.as_ref().unwrap_or(&self.path));
         }
     }
 
-    fn empty(&self) -> Result<(), Refused> {
+    /// All files could be opened.
+    fn begin(&mut self) -> Result<(), Refused> {
+        if self.whole.is_some() {
+            if self.made {
+                self.undo();
+                self.file = None;
+            }
+            return Ok(());
+        }
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
         let refused = |e| refused(self.flag, &self.path, &e);
-        let meta = self.file.metadata().map_err(refused)?;
-        if !meta.is_file() || meta.len() == 0 || self.file.set_len(0).is_ok() {
+        let meta = file.metadata().map_err(refused)?;
+        if !meta.is_file() || meta.len() == 0 || file.set_len(0).is_ok() {
             return Ok(());
         }
         // Where ftruncate(2) is refused.
@@ -105,7 +139,7 @@ impl OutputFile {
     /// Whether what goes into both would be mixed. Devices take it as it comes.
     fn is_same(&self, other: &OutputFile) -> bool {
         let key = |w: &OutputFile| {
-            let meta = w.file.metadata().ok()?;
+            let meta = w.file.as_ref()?.metadata().ok()?;
             let mixed = meta.is_file() || w.is_pipe;
             mixed.then_some((meta.dev(), meta.ino()))
         };
@@ -124,24 +158,119 @@ impl OutputFile {
     }
 
     /// The descriptor that must stay open.
-    pub fn descriptor(&self) -> i32 {
-        self.file.as_raw_fd()
+    pub fn descriptor(&self) -> Option<i32> {
+        self.file.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// The file, to be written by this process and others.
     pub fn file(&self) -> io::Result<File> {
-        self.file.try_clone()
+        match (&self.file, &self.whole) {
+            (Some(file), _) => file.try_clone(),
+            // Nothing may be made beside it any more.
+            (None, path) => {
+                let mut options = File::options();
+                let path = path.as_ref().unwrap_or(&self.path);
+                options.write(true).create(true).truncate(false).open(path)
+            }
+        }
     }
 
     /// The file, to be written; a pipe without this end for reading, so that it is an error if nobody reads it.
-    pub fn into_file(self) -> io::Result<File> {
-        if !self.is_pipe {
-            return Ok(self.file);
-        }
+    fn into_file(self) -> io::Result<File> {
+        let Some(descriptor) = self.descriptor().filter(|_| self.is_pipe) else {
+            return self.file();
+        };
         File::options()
             .write(true)
-            .open(format!("/proc/self/fd/{}", self.descriptor()))
+            .open(format!("/proc/self/fd/{descriptor}"))
     }
+
+    /// Has `text` in the file, and nothing else, while the program runs. Into a pipe goes the last text alone.
+    pub fn put_meanwhile(&self, text: &str) -> io::Result<()> {
+        if self.replace(text)? {
+            return Ok(());
+        }
+        let file = self.file()?;
+        if file.metadata()?.is_file() {
+            // The begin of the file stays where the next text is written.
+            file.write_all_at(text.as_bytes(), 0)?;
+            file.set_len(text.len() as u64)?;
+        }
+        Ok(())
+    }
+
+    /// The same for the last time.
+    pub fn put(self, text: &str) -> io::Result<()> {
+        if self.replace(text)? {
+            return Ok(());
+        }
+        let len = text.len() as u64;
+        let mut file = self.into_file()?;
+        file.write_all(text.as_bytes())?;
+        let is_longer = file.metadata().is_ok_and(|m| m.is_file() && m.len() > len);
+        if is_longer { file.set_len(len) } else { Ok(()) }
+    }
+
+    /// Puts a new file with `text` in the place of the old one, whose owner and mode it has. `false` where that can't be: then the old one is to be
+    /// overwritten. With an error there was no room for all of the text, and the old one is as it was.
+    fn replace(&self, text: &str) -> io::Result<bool> {
+        let Some(path) = &self.whole else {
+            return Ok(false);
+        };
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".{}", std::process::id()));
+        let new = path.with_file_name(name);
+        let Ok(mut file) = File::options().write(true).create_new(true).open(&new) else {
+            return Ok(false);
+        };
+        let alike = match fs::metadata(path) {
+            // Its other names are to have the text, too.
+            Ok(before) if before.nlink() > 1 || !before.is_file() => false,
+            Ok(before) => take_after(&file, &before).is_ok(),
+            Err(e) => e.kind() == io::ErrorKind::NotFound,
+        };
+        let written = match alike {
+            true => file
+                .write_all(text.as_bytes())
+                .map(|()| fs::rename(&new, path).is_ok()),
+            false => Ok(false),
+        };
+        if !matches!(written, Ok(true)) {
+            let _ = fs::remove_file(&new);
+        }
+        written
+    }
+}
+
+/// Gives a new file the owner and the mode of the one before. Whose that was it stays, or it is not replaced.
+fn take_after(file: &File, before: &fs::Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (before.uid(), before.gid()) {
+        std::os::unix::fs::fchown(file, Some(before.uid()), Some(before.gid()))?;
+    }
+    if new.mode() != before.mode() {
+        file.set_permissions(before.permissions())?;
+    }
+    Ok(())
+}
+
+/// Where a file lies that is named by links; none for what the kernel has a name for and no place, as standard output in /dev/stdout.
+fn behind_links(path: &Path) -> Option<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        if rustix::fs::statfs(&parent).ok()?.f_type == rustix::fs::PROC_SUPER_MAGIC {
+            return None;
+        }
+        let here = parent.join(path.file_name()?);
+        match fs::read_link(&here) {
+            Ok(target) => path = parent.join(target),
+            Err(_) => return Some(here),
+        }
+    }
+    None
 }
 
 fn named(flag: &str, path: &Path, e: &io::Error) -> Failure {

@@ -7,8 +7,6 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -25,7 +23,7 @@ use outrider_sys::units::DeviceId;
 use serde_json::{Value, json};
 
 use super::output_file::OutputFile;
-use crate::cli::RunArgs;
+use crate::cli::{Mode, RunArgs};
 use crate::confined::METRICS;
 use crate::graph;
 use crate::output::{self, bytes, show};
@@ -39,15 +37,7 @@ pub enum Target {
     /// What `outrider graph check` has to say, on this copy of standard error.
     Verdict(Option<File>),
     /// JSON or metrics into this file; that it could not be written, on this copy of standard error.
-    File(OutputFile, Form, Option<File>),
-}
-
-/// What a report's file has.
-#[derive(Clone)]
-pub enum Form {
-    Json,
-    /// JSON or metrics that take the place of what was there at once, for whoever reads the file meanwhile: the file's own path.
-    Replaced(PathBuf),
+    File(OutputFile, Option<File>),
 }
 
 /// The run that is told of.
@@ -70,31 +60,11 @@ impl Ran<'_> {
 }
 
 impl Target {
-    /// What `--report=FILE` asks for.
-    pub fn of_file(args: &RunArgs, file: OutputFile) -> Target {
-        let whole = args.report_every.is_some() || is_metrics(args);
-        let path = file.path().ok().filter(|path| whole && path.is_file());
-        let form = path.map_or(Form::Json, Form::Replaced);
-        Target::File(file, form, None)
-    }
-
     /// Writes what is known while the program runs, if there is a file for it.
     pub fn write_meanwhile(&self, ran: &Ran, shared: &Shared, notes: &[String]) {
-        let Target::File(file, form, _) = self else {
-            return;
-        };
-        let text = content(ran, &files(shared), Some(shared), notes);
-        let written = match form {
-            Form::Replaced(path) => replace(path, &text),
-            Form::Json => Err(std::io::ErrorKind::Unsupported.into()),
-        };
-        // In place the begin of the file stays where the next report is written. Into a pipe goes the last one alone.
-        if written.is_err()
-            && let Ok(file) = file.file()
-            && file.metadata().is_ok_and(|meta| meta.is_file())
-            && file.write_all_at(text.as_bytes(), 0).is_ok()
-        {
-            let _ = file.set_len(text.len() as u64);
+        if let Target::File(file, _) = self {
+            // If it can't be written now, perhaps it can the next time.
+            let _ = file.put_meanwhile(&content(ran, &files(shared), Some(shared), notes));
         }
     }
 
@@ -119,10 +89,10 @@ impl Target {
                 *copy = stderr();
                 copy.iter().map(AsRawFd::as_raw_fd).collect()
             }
-            Target::File(file, _, copy) => {
+            Target::File(file, copy) => {
                 *copy = stderr();
                 let copy = copy.iter().map(AsRawFd::as_raw_fd);
-                copy.chain([file.descriptor()]).collect()
+                copy.chain(file.descriptor()).collect()
             }
         }
     }
@@ -162,24 +132,10 @@ impl Target {
     ) {
         match self {
             Target::None | Target::Verdict(_) => {}
-            Target::File(file, form, copy) => {
+            Target::File(file, copy) => {
                 let text = content(ran, files, shared, &notes);
                 let name = file.name();
-                let replaced = match form {
-                    Form::Replaced(path) => replace(&path, &text).is_ok(),
-                    Form::Json => false,
-                };
-                let written = match replaced {
-                    true => Ok(()),
-                    // In a directory where nothing may be made, what is there is overwritten.
-                    false => file.into_file().and_then(|mut file| {
-                        let len = text.len() as u64;
-                        file.write_all(text.as_bytes())?;
-                        let is_file = file.metadata().is_ok_and(|m| m.is_file() && m.len() > len);
-                        if is_file { file.set_len(len) } else { Ok(()) }
-                    }),
-                };
-                if let (Err(e), Some(mut out)) = (written, copy) {
+                if let (Err(e), Some(mut out)) = (file.put(&text), copy) {
                     let _ = writeln!(out, "outrider: {name}: {e}; the report is lost");
                 }
             }
@@ -226,6 +182,11 @@ fn is_metrics(args: &RunArgs) -> bool {
     path.is_some_and(|p| p.as_os_str().as_bytes().ends_with(METRICS.as_bytes()))
 }
 
+/// Whether reads are followed in this mode. Elsewhere nothing is known of them.
+fn follows(args: &RunArgs) -> bool {
+    !matches!(args.mode(), Mode::OsOnly | Mode::AppOnly)
+}
+
 /// What the report's file is to have.
 fn content(
     ran: &Ran,
@@ -237,24 +198,6 @@ fn content(
         true => metrics::text(ran, shared, notes),
         false => output::json_text(&document(ran, files, shared, notes)) + "\n",
     }
-}
-
-/// Puts a new file in the place of `path`, at once.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}", std::process::id()));
-    let new = path.with_file_name(name);
-    let before = std::fs::metadata(path)?;
-    let mut file = File::options().write(true).create_new(true).open(&new)?;
-    let mut write = || {
-        // Whose it was it stays, or it is not replaced.
-        std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()))?;
-        file.set_permissions(before.permissions())?;
-        file.write_all(text.as_bytes())?;
-        std::fs::rename(&new, path)
-    };
-    write().inspect_err(|_| drop(std::fs::remove_file(&new)))
 }
 
 /// How long something took, µs.
@@ -281,6 +224,7 @@ fn document(
     notes: &[String],
 ) -> Value {
     let args = ran.args;
+    let followed = shared.filter(|_| follows(args));
     let files: Vec<Value> = files
         .iter()
         .map(|(path, s)| {
@@ -289,7 +233,7 @@ fn document(
             output::with_path(Value::Object(o), "path", path)
         })
         .collect();
-    let processes: Vec<Value> = shared
+    let processes: Vec<Value> = followed
         .into_iter()
         .flat_map(Shared::records)
         .map(|p| {
@@ -309,7 +253,7 @@ fn document(
         })
         .collect();
     let mut totals = serde_json::Map::new();
-    if let Some(shared) = shared {
+    if let Some(shared) = followed {
         let h = shared.header();
         totals = object(h.total.figures.all());
         totals.insert("calls_saved".into(), json!(h.calls_saved.load(Relaxed)));
@@ -350,7 +294,7 @@ fn document(
         .into_iter()
         .map(|(dev, latency, bandwidth)| json!({"dev": dev, "latency_us": latency, "bandwidth_mb_s": bandwidth}))
         .collect();
-    let sources: serde_json::Map<String, Value> = shared
+    let sources: serde_json::Map<String, Value> = followed
         .into_iter()
         .flat_map(sources)
         .map(|s| {
@@ -400,7 +344,7 @@ fn document(
         document["user_us"] = json!(user);
         document["system_us"] = json!(system);
     }
-    if let Some(shared) = shared {
+    if let Some(shared) = followed {
         document["waited_us"] = json!(waited_us(ran, shared));
         document["saved_us"] = json!(saved_us(shared));
     }
@@ -511,6 +455,22 @@ fn sentence(ran: &Ran, shared: Option<&Shared>) -> String {
     let Some(shared) = shared else {
         return "nothing was done for the program; the lost lines say why".to_owned();
     };
+    if !follows(ran.args) {
+        let [declared, fetched] = [declare::Figure::Declared, declare::Figure::Fetched]
+            .map(|figure| shared.header().notes.declared[figure as usize].load(Relaxed));
+        let lists = match declared {
+            0 => "no program declared what it reads".to_owned(),
+            n => format!(
+                "of {} that programs declared {} were fetched ahead, by themselves",
+                bytes(n),
+                bytes(fetched)
+            ),
+        };
+        let mode = ran.args.mode().name();
+        return format!(
+            "in mode {mode} nothing is foreseen and no reads are counted; {lists}; it took {took}"
+        );
+    }
     let total = &shared.header().total.figures;
     let [hit, late, cached, missed] =
         [Figure::Hit, Figure::Late, Figure::Cached, Figure::Miss].map(|figure| total.get(figure));
@@ -609,7 +569,7 @@ fn table(
         let values = COLUMNS.map(|figure| figures.get(figure));
         format!("{}{}\n", cells(&values), output::shortened(name, room))
     };
-    if let Some(shared) = shared {
+    if let Some(shared) = shared.filter(|_| follows(args)) {
         out += &heads(&COLUMNS.map(|figure| BYTES[figure as usize]));
         out += "file or process\n";
         for (path, s) in files.iter().take(ROWS) {

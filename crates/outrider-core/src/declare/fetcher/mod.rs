@@ -33,6 +33,7 @@ use super::contention::Contention;
 use super::explain::{Explain, Wishes};
 use super::list::Entry;
 use super::{Figure, Process};
+use crate::budget;
 use crate::clock::Monotonic;
 use crate::config::Config;
 use crate::engine::{self, Class, Engine, Request};
@@ -449,6 +450,10 @@ impl Fetcher {
             self.follow(index, &mut walk);
             self.look_after(index, &mut walk);
             self.write_behind(&mut walk, share);
+            if budget::is_nothing(self.config.budget.memory.map(|memory| memory.0)) {
+                self.walks.insert(index, walk);
+                continue;
+            }
             if std::mem::take(&mut walk.anew) && self.is_elsewhere(index, &walk) {
                 walk.order = Order::Unknown;
             }

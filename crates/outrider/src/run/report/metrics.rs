@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use outrider_core::shared::Shared;
 use outrider_core::shm::Figure;
 
-use super::{Ran, saved_us, us, waited_us};
+use super::{Ran, follows, saved_us, us, waited_us};
 use crate::output::show;
 
 /// A label's value: what would end it, or the line, is escaped.
@@ -100,7 +100,7 @@ pub fn text(ran: &Ran, shared: Option<&Shared>, notes: &[String]) -> String {
             ],
         );
     }
-    if let Some(shared) = shared {
+    if let Some(shared) = shared.filter(|_| follows(args)) {
         let header = shared.header();
         let total = &header.total.figures;
         let samples = |label_name: &str, figures: &[(&str, Figure)]| {
