@@ -48,10 +48,8 @@ const LATER: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 128;
 const MAPS: u64 = 1 << 20;
 const DESCRIPTORS: usize = 256;
-/// Names whose attributes are asked for: so many are remembered all, and of more one of so many of each directory, in the order of names, so that each run takes
-/// the same. Inodes lie side by side in blocks of 16, of which file systems read many at once, and names a hundred to a block.
+/// Names whose attributes are asked for: so many are remembered all, and of more [`needs::is_sample`] of them.
 const NAMES: usize = 1024;
-const ONE_OF: usize = 16;
 /// At the end of a run names are looked up for so long at most: what is left is learned by the next one.
 const BACKLOG: Duration = Duration::from_millis(30);
 /// Entries of one run at most.
@@ -131,6 +129,55 @@ struct Node {
     maybe: bool,
 }
 
+/// What is kept of what a file is.
+#[derive(Clone, Copy)]
+struct Attributes {
+    key: InodeKey,
+    size: u64,
+    modified: i64,
+}
+
+impl From<libc::stat> for Attributes {
+    fn from(st: libc::stat) -> Attributes {
+        Attributes {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+        }
+    }
+}
+
+impl From<rustix::fs::Stat> for Attributes {
+    fn from(st: rustix::fs::Stat) -> Attributes {
+        Attributes {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+        }
+    }
+}
+
+/// Numbers by name and need. Names are compared byte by byte: taking paths apart costs more than all else that is done for a name.
+#[derive(Default)]
+struct ByName(HashMap<OsString, [Option<usize>; Need::ALL.len()]>);
+
+impl ByName {
+    fn get(&self, path: &Path, need: Need) -> Option<usize> {
+        self.0.get(path.as_os_str())?[need as usize]
+    }
+
+    fn insert(&mut self, path: &Path, need: Need, number: usize) {
+        match self.0.get_mut(path.as_os_str()) {
+            Some(numbers) => numbers[need as usize] = Some(number),
+            None => {
+                let mut numbers = [None; Need::ALL.len()];
+                numbers[need as usize] = Some(number);
+                self.0.insert(path.as_os_str().to_owned(), numbers);
+            }
+        }
+    }
+}
+
 struct Witness {
     subject: Subject,
     replay: Option<Arc<Replay>>,
@@ -140,16 +187,14 @@ struct Witness {
     /// Where the log was read to.
     taken: u32,
     nodes: Vec<Node>,
-    by_path: HashMap<(PathBuf, Need), usize>,
+    by_path: ByName,
     by_key: HashMap<InodeKey, usize>,
-    /// Names that were looked up.
-    known: HashSet<(bool, PathBuf)>,
-    /// Names whose attributes were asked for, by directory, with the time in µs.
-    looked: HashMap<PathBuf, Vec<(OsString, u64)>>,
-    /// How many these are.
-    names: usize,
+    /// Names that were opened.
+    known: HashSet<OsString>,
+    /// Names whose attributes were asked for, with the time in µs, and whether they stand for all.
+    looked: HashMap<OsString, (u64, bool)>,
     /// Entries of the profile.
-    listed: HashMap<(PathBuf, Need), usize>,
+    listed: ByName,
     /// What /proc/PID/statm said.
     grown: HashMap<u32, String>,
     /// Looks at processes.
@@ -164,8 +209,10 @@ impl Witness {
         replay: Option<Arc<Replay>>,
         places: Arc<Places>,
     ) -> Witness {
-        let listed = profile.entries.iter().enumerate();
-        let listed = listed.map(|(i, e)| ((e.path.clone(), e.need), i)).collect();
+        let mut listed = ByName::default();
+        for (i, entry) in profile.entries.iter().enumerate() {
+            listed.insert(&entry.path, entry.need, i);
+        }
         Witness {
             subject,
             replay,
@@ -174,11 +221,10 @@ impl Witness {
             began_s: raw::clock(libc::CLOCK_REALTIME).0,
             taken: 0,
             nodes: Vec::new(),
-            by_path: HashMap::new(),
+            by_path: ByName::default(),
             by_key: HashMap::new(),
             known: HashSet::new(),
             looked: HashMap::new(),
-            names: 0,
             listed,
             grown: HashMap::new(),
             looks: 0,
@@ -258,23 +304,24 @@ impl Witness {
             };
             match entry.did {
                 Did::Open | Did::Start => drop(self.opened(&path, false)),
-                Did::Look => self.looked(&path),
+                Did::Look => self.looked(path, needs::is_sample(&entry.name)),
             }
         }
     }
 
     /// A name was opened; `maybe`: or it may be.
     fn opened(&mut self, path: &Path, maybe: bool) -> Option<usize> {
-        if !self.known.insert((true, path.to_owned())) {
-            let known = self.by_path.get(&(path.to_owned(), Need::File)).copied();
+        if self.known.contains(path.as_os_str()) {
+            let known = self.by_path.get(path, Need::File);
             if let Some(i) = known.filter(|_| !maybe) {
                 self.is_needed(i);
             }
             return known;
         }
+        self.known.insert(path.as_os_str().to_owned());
         for need in [Need::File, Need::Listing] {
             if let Some(st) = self.found_before(path, need) {
-                return self.node(path.to_owned(), need, None, &st, maybe);
+                return self.node(path.to_owned(), need, None, st, maybe);
             }
         }
         let (path, found) = self.resolve(path)?;
@@ -287,7 +334,7 @@ impl Witness {
         if maybe && need == Need::Listing {
             return None;
         }
-        let i = self.node(path, need, Some(&found), &st, maybe)?;
+        let i = self.node(path, need, Some(&found), st.into(), maybe)?;
         let node = &mut self.nodes[i];
         if need == Need::File && node.size >= WHOLE && node.before.is_none() {
             let end = pages_of(node.size);
@@ -298,55 +345,70 @@ impl Witness {
         Some(i)
     }
 
-    /// Attributes of a name were told.
-    fn looked(&mut self, path: &Path) {
-        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-            return;
-        };
-        if self.names >= ENTRIES || !self.known.insert((false, path.to_owned())) {
+    /// Attributes of a name were told. What stands for all is looked up at once, and the others at the end, should they be few.
+    fn looked(&mut self, path: PathBuf, sample: bool) {
+        if self.looked.len() >= ENTRIES || self.looked.contains_key(path.as_os_str()) {
             return;
         }
         let at = self.now_us();
-        self.names += 1;
-        let name = (name.to_owned(), at);
-        match self.looked.get_mut(directory) {
-            Some(names) => names.push(name),
-            None => drop(self.looked.insert(directory.to_owned(), vec![name])),
+        if sample {
+            self.look_up_name(&path, at);
+        } else if let (Some(replay), Some(i)) =
+            (&self.replay, self.listed.get(&path, Need::Attributes))
+        {
+            replay.needed(i);
         }
-        if let (Some(replay), Some(i)) = (
-            &self.replay,
-            self.listed.get(&(path.to_owned(), Need::Attributes)),
-        ) {
-            replay.needed(*i);
+        self.looked.insert(path.into_os_string(), (at, sample));
+    }
+
+    fn look_up_name(&mut self, path: &Path, at_us: u64) {
+        if path.file_name().is_none() {
+            return;
+        }
+        let known = Need::ALL.iter().find_map(|n| self.found_before(path, *n));
+        let i = match known {
+            Some(st) => self.node(path.to_owned(), Need::Attributes, None, st, false),
+            None => self.resolve(path).and_then(|(path, found)| {
+                let st = raw::fstat(found.as_raw_fd()).ok()?;
+                self.node(path, Need::Attributes, Some(&found), st.into(), false)
+            }),
+        };
+        if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
+            node.at_us = node.at_us.min(at_us);
         }
     }
 
-    /// Looks up names whose attributes were told, at the end: nobody waits for it before.
+    /// Looks up names whose attributes were told, as far as that has not been done, if they are few.
     fn look_up_names(&mut self) {
-        let step = if self.names > NAMES { ONE_OF } else { 1 };
-        for (directory, mut names) in std::mem::take(&mut self.looked) {
-            names.sort();
-            for (name, at_us) in names.into_iter().step_by(step) {
-                let path = directory.join(name);
-                let known = Need::ALL.iter().find_map(|n| self.found_before(&path, *n));
-                let i = match known {
-                    Some(st) => self.node(path, Need::Attributes, None, &st, false),
-                    None => self.resolve(&path).and_then(|(path, found)| {
-                        let st = raw::fstat(found.as_raw_fd()).ok()?;
-                        self.node(path, Need::Attributes, Some(&found), &st, false)
-                    }),
-                };
-                if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
-                    node.at_us = node.at_us.min(at_us);
-                }
-            }
+        if self.looked.len() > NAMES {
+            return;
+        }
+        let mut names: Vec<(u64, PathBuf)> = std::mem::take(&mut self.looked)
+            .into_iter()
+            .filter(|(_, (_, sample))| !sample)
+            .map(|(path, (at, _))| (at, path.into()))
+            .collect();
+        names.sort();
+        for (at, path) in names {
+            self.look_up_name(&path, at);
         }
     }
 
-    /// The attributes of what the profile has by this name, if it has been looked up: a system call for each name that is known is spared.
-    fn found_before(&self, path: &Path, need: Need) -> Option<libc::stat> {
-        let i = self.listed.get(&(path.to_owned(), need))?;
-        self.replay.as_ref()?.found(*i)
+    /// The attributes of what the profile has by this name, if it still is what it was: what has been found so before was looked up without links, and this run has
+    /// not made it.
+    fn found_before(&self, path: &Path, need: Need) -> Option<Attributes> {
+        let entry = &self.profile.entries[self.listed.get(path, need)?];
+        if !self.places.is_looked_at(path) {
+            return None;
+        }
+        let st = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let kind = FileType::from_raw_mode(st.st_mode);
+        let fits = match need {
+            Need::File => kind == FileType::RegularFile,
+            Need::Listing => kind == FileType::Directory,
+            Need::Attributes => true,
+        };
+        (fits && st.st_ino == entry.inode).then(|| st.into())
     }
 
     /// The absolute name without links of something on a disk, and what finds it.
@@ -367,18 +429,18 @@ impl Witness {
         path: PathBuf,
         need: Need,
         found: Option<&OwnedFd>,
-        st: &libc::stat,
+        is: Attributes,
         maybe: bool,
     ) -> Option<usize> {
-        let listed = self.listed.get(&(path.clone(), need)).copied();
+        let listed = self.listed.get(&path, need);
         let needed = |i: usize| self.replay.iter().for_each(|replay| replay.needed(i));
-        if let Some(i) = self.by_path.get(&(path.clone(), need)) {
-            let node = &mut self.nodes[*i];
+        if let Some(i) = self.by_path.get(&path, need) {
+            let node = &mut self.nodes[i];
             if node.maybe && !maybe {
                 node.maybe = false;
                 listed.into_iter().for_each(needed);
             }
-            return Some(*i);
+            return Some(i);
         }
         // What the run makes itself is not there the next time.
         let what = StatxFlags::BTIME;
@@ -392,16 +454,16 @@ impl Witness {
             listed.into_iter().for_each(needed);
         }
         let i = self.nodes.len();
-        self.by_path.insert((path.clone(), need), i);
+        self.by_path.insert(&path, need, i);
         if need == Need::File {
-            self.by_key.insert(InodeKey::new(st.st_dev, st.st_ino), i);
+            self.by_key.insert(is.key, i);
         }
         self.nodes.push(Node {
             path,
             need,
-            size: st.st_size.max(0) as u64,
-            modified: st.st_mtime,
-            inode: st.st_ino,
+            size: is.size,
+            modified: is.modified,
+            inode: is.key.ino,
             at_us: self.now_us(),
             touched: Vec::new(),
             looks: 0,
@@ -415,10 +477,10 @@ impl Witness {
     /// A file that may have been needed is.
     fn is_needed(&mut self, i: usize) {
         if std::mem::take(&mut self.nodes[i].maybe)
-            && let Some(i) = self.listed.get(&(self.nodes[i].path.clone(), Need::File))
+            && let Some(i) = self.listed.get(&self.nodes[i].path, Need::File)
             && let Some(replay) = &self.replay
         {
-            replay.needed(*i);
+            replay.needed(i);
         }
     }
 
@@ -520,7 +582,7 @@ impl Witness {
             if node.need == Need::Attributes && richer.contains(node.path.as_path()) {
                 return None;
             }
-            let entry = self.listed.get(&(node.path.clone(), node.need)).copied();
+            let entry = self.listed.get(&node.path, node.need);
             let pages = match node.need {
                 Need::File => self.pages(node, entry, entry.and_then(|i| before.get(&i)))?,
                 Need::Listing | Need::Attributes => Vec::new(),
