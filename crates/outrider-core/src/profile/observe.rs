@@ -617,8 +617,7 @@ impl Witness {
         let file = found.is_regular().then(|| found.open()).flatten();
         let missing = file.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
         let cached = missing.map(|missing| complement(&missing, end));
-        let before = fetched.and_then(|b| b.pages.as_ref());
-        let before = before.or(node.before.as_ref());
+        let before = fetched.or(node.before.as_ref());
         let mut pages = node.touched.clone();
         // Where page tables tell, what the kernel has read around what was touched is not needed, unless it was touched after the last look.
         let waited_for = entry.is_some() || node.looks == 0;

@@ -1,7 +1,7 @@
 //! What threads read beside the queues: what is not known to be ours would be taken for a neighbour's.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -10,8 +10,10 @@ use outrider_sys::counters;
 use outrider_sys::raw::{Fd, blocks_read};
 use outrider_sys::units::{ByteRange, pieces};
 
+use super::State;
 use crate::device::READAHEAD;
 use crate::engine::{Engine, Handle, ask};
+use crate::lock;
 
 /// Bytes of the smallest block in which file systems read names and inodes: ext4's, where it is small.
 pub const LEAST_BLOCK: u64 = 1024;
@@ -19,13 +21,27 @@ pub const LEAST_BLOCK: u64 = 1024;
 impl Engine {
     /// Requests that all threads beside the queues have made so far.
     pub fn lane_requests(&self) -> u64 {
-        self.shared.lane.counts().iter().map(|t| t.requests()).sum()
+        let lanes = self.lanes();
+        let of = |lane: &Arc<State>| lane.counts().iter().map(|t| t.requests()).sum::<u64>();
+        lanes.iter().map(of).sum()
     }
 
     /// Threads that may be reading beside the queues.
     pub fn lane_threads(&self) -> usize {
-        let counts = self.shared.lane.counts();
-        counts.iter().filter(|t| t.reads.load(Relaxed)).count()
+        let reads = |lane: &Arc<State>| {
+            let counts = lane.counts();
+            counts.iter().filter(|t| t.reads.load(Relaxed)).count()
+        };
+        self.lanes().iter().map(reads).sum()
+    }
+
+    /// The lane, and those that have threads of their own.
+    fn lanes(&self) -> Vec<Arc<State>> {
+        let apart = lock(&self.shared.lanes_apart);
+        let apart = apart.iter().filter_map(Weak::upgrade);
+        std::iter::once(self.shared.lane.clone())
+            .chain(apart)
+            .collect()
     }
 }
 

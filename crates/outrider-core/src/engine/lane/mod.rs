@@ -210,14 +210,14 @@ impl Engine {
     /// The same with threads of their own: who fetches what a profile has doesn't wait behind walks, nor they behind that.
     pub fn lane_apart(&self, client: Arc<dyn Client>) -> Lane {
         let lane = Arc::<State>::default();
-        lock(&self.shared.lanes_of_servers).push(Arc::downgrade(&lane));
+        lock(&self.shared.lanes_apart).push(Arc::downgrade(&lane));
         self.lane_over(lane, client, u64::MAX, None)
     }
 
     /// The same for the files of one server, with threads of their own: those that wait for an answer that never comes are in nobody else's way.
     pub fn lane_of_server(&self, client: Arc<dyn Client>, small: u64, device: DeviceId) -> Lane {
         let lane = Arc::<State>::default();
-        lock(&self.shared.lanes_of_servers).push(Arc::downgrade(&lane));
+        lock(&self.shared.lanes_apart).push(Arc::downgrade(&lane));
         self.lane_over(lane, client, small, Some(Server::new(device)))
     }
 
