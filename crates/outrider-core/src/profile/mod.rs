@@ -120,6 +120,11 @@ impl Remember {
         self.replay.iter().for_each(|r| r.come_back());
     }
 
+    /// Whether something is left to be fetched.
+    pub fn is_fetching(&self) -> bool {
+        self.replay.as_ref().is_some_and(|r| r.is_fetching())
+    }
+
     /// Whether nothing is open.
     pub fn is_idle(&self) -> bool {
         self.replay.as_ref().is_none_or(|r| r.is_idle())

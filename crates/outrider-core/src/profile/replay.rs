@@ -79,6 +79,8 @@ struct Common {
     allowed: AtomicBool,
     held_back: AtomicBool,
     ended: AtomicBool,
+    /// Something is left to be fetched.
+    fetching: AtomicBool,
     /// A device was seen to have a head.
     seeks: AtomicBool,
     untouchable: Mutex<HashSet<InodeKey>>,
@@ -363,6 +365,7 @@ impl Replay {
             allowed: AtomicBool::new(true),
             held_back: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            fetching: AtomicBool::new(true),
             seeks: AtomicBool::new(profile.seeks),
             untouchable: Mutex::default(),
             profile,
@@ -414,6 +417,11 @@ impl Replay {
     /// Files may be opened again.
     pub fn come_back(&self) {
         self.common.held_back.store(false, SeqCst);
+    }
+
+    /// Whether something is left to be fetched.
+    pub fn is_fetching(&self) -> bool {
+        self.common.fetching.load(Relaxed)
     }
 
     /// Whether nothing is open.
@@ -503,6 +511,7 @@ impl Guide {
             self.ask();
             self.hear(told, PAUSE)?;
         }
+        self.common.fetching.store(false, Relaxed);
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
