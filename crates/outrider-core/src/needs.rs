@@ -14,8 +14,8 @@ pub const BYTES: usize = 16 << 20;
 pub const NAME: &core::ffi::CStr = c"outrider-needs";
 /// Bytes of a name at most, its zero not counted: the kernel's PATH_MAX.
 pub const LONGEST: usize = 4095;
-/// Looks of a run that are all written down: about a thousand names, each asked for twice.
-const ALL_LOOKS: u32 = 2048;
+/// Looks of a run that are all written down.
+const ALL_LOOKS: u32 = 1024;
 /// Of those that come later only samples are, one of so many.
 const ONE_OF: u64 = 16;
 /// Bytes before the first entry.

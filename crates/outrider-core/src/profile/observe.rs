@@ -30,6 +30,7 @@ use super::place::Places;
 use super::replay::{Before, Replay, complement, intersect};
 use crate::needs::{self, Did};
 use crate::residency;
+use crate::tree::inode_block;
 
 /// Files of fewer bytes count as needed whole: the kernel's first readahead window brings as much in.
 pub(super) const WHOLE: u64 = 128 << 10;
@@ -48,7 +49,7 @@ const LATER: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 128;
 const MAPS: u64 = 1 << 20;
 const DESCRIPTORS: usize = 256;
-/// Names whose attributes are asked for: so many are remembered all, and of more [`needs::is_sample`] of them.
+/// Names whose attributes are asked for: so many are remembered all, and of more those of [`needs::is_sample`] whose inodes others are read with.
 const NAMES: usize = 1024;
 /// At the end of a run names are looked up for so long at most: what is left is learned by the next one.
 const BACKLOG: Duration = Duration::from_millis(30);
@@ -115,6 +116,7 @@ struct Node {
     need: Need,
     size: u64,
     modified: i64,
+    device: u64,
     inode: u64,
     at_us: u64,
     /// Pages of it that were seen in page tables, or told to be read.
@@ -191,8 +193,10 @@ struct Witness {
     by_key: HashMap<InodeKey, usize>,
     /// Names that were opened.
     known: HashSet<OsString>,
-    /// Names whose attributes were asked for, with the time in µs, and whether they stand for all.
-    looked: HashMap<OsString, (u64, bool)>,
+    /// Names whose attributes were asked for and that have not been looked up, with the time in µs; `None`: it has.
+    looked: HashMap<OsString, Option<u64>>,
+    /// Of those that stand for all one for each block of inodes that is read at once and each directory, with the time in µs.
+    stand_in: HashMap<(u64, u64, OsString), (OsString, u64)>,
     /// Entries of the profile.
     listed: ByName,
     /// What /proc/PID/statm said.
@@ -225,6 +229,7 @@ impl Witness {
             by_key: HashMap::new(),
             known: HashSet::new(),
             looked: HashMap::new(),
+            stand_in: HashMap::new(),
             listed,
             grown: HashMap::new(),
             looks: 0,
@@ -345,20 +350,48 @@ impl Witness {
         Some(i)
     }
 
-    /// Attributes of a name were told. What stands for all is looked up at once, and the others at the end, should they be few.
+    /// Attributes of a name were told.
     fn looked(&mut self, path: PathBuf, sample: bool) {
         if self.looked.len() >= ENTRIES || self.looked.contains_key(path.as_os_str()) {
             return;
         }
-        let at = self.now_us();
-        if sample {
-            self.look_up_name(&path, at);
-        } else if let (Some(replay), Some(i)) =
-            (&self.replay, self.listed.get(&path, Need::Attributes))
-        {
-            replay.needed(i);
+        let at_us = self.now_us();
+        let listed = self.listed.get(&path, Need::Attributes).is_some();
+        let found = listed
+            .then(|| self.found_before(&path, Need::Attributes))
+            .flatten();
+        let done = found.is_some();
+        if let Some(is) = found {
+            self.node(path.clone(), Need::Attributes, None, is, false);
+        } else if sample {
+            self.may_stand_in(&path, at_us);
         }
-        self.looked.insert(path.into_os_string(), (at, sample));
+        let at = (!done).then_some(at_us);
+        self.looked.insert(path.into_os_string(), at);
+    }
+
+    /// The block of inodes in which one lies that was found by a path, as its file system reads them.
+    fn block(&self, path: &Path, key: InodeKey) -> (u64, u64) {
+        let block = match self.places.reads_inodes_ahead(path) {
+            true => inode_block::read_ahead(key.ino),
+            false => inode_block::of(key.ino),
+        };
+        (key.dev, block)
+    }
+
+    /// Remembers a name that may stand for all whose inodes are read with its own: of several that which comes first in their order, in each run the same.
+    fn may_stand_in(&mut self, path: &Path, at_us: u64) {
+        let Ok(st) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) else {
+            return;
+        };
+        let (dev, block) = self.block(path, InodeKey::new(st.st_dev, st.st_ino));
+        let parent = path.parent().unwrap_or(path).as_os_str().to_owned();
+        let own = || (path.as_os_str().to_owned(), at_us);
+        let (name, at) = self.stand_in.entry((dev, block, parent)).or_insert_with(own);
+        if path.as_os_str() < name.as_os_str() {
+            *name = path.as_os_str().to_owned();
+        }
+        *at = at_us.min(*at);
     }
 
     fn look_up_name(&mut self, path: &Path, at_us: u64) {
@@ -367,7 +400,7 @@ impl Witness {
         }
         let known = Need::ALL.iter().find_map(|n| self.found_before(path, *n));
         let i = match known {
-            Some(st) => self.node(path.to_owned(), Need::Attributes, None, st, false),
+            Some(is) => self.node(path.to_owned(), Need::Attributes, None, is, false),
             None => self.resolve(path).and_then(|(path, found)| {
                 let st = raw::fstat(found.as_raw_fd()).ok()?;
                 self.node(path, Need::Attributes, Some(&found), st.into(), false)
@@ -378,19 +411,30 @@ impl Witness {
         }
     }
 
-    /// Looks up names whose attributes were told, as far as that has not been done, if they are few.
+    /// Looks up names whose attributes were told and that the profile has not: all of them, if they are few; otherwise one for each block of inodes that none of the
+    /// profile's lies in, and for each directory that is not listed as well.
     fn look_up_names(&mut self) {
-        if self.looked.len() > NAMES {
-            return;
+        let looked = std::mem::take(&mut self.looked);
+        let mut names: Vec<(u64, OsString)> = Vec::new();
+        if looked.len() <= NAMES {
+            let left = looked.into_iter().filter_map(|(name, at)| Some((at?, name)));
+            names.extend(left);
+        } else {
+            let known = self.nodes.iter().filter(|n| n.need == Need::Attributes);
+            let mut blocks: HashSet<(u64, u64)> =
+                known.map(|n| self.block(&n.path, n.key())).collect();
+            let mut stand_in: Vec<_> = std::mem::take(&mut self.stand_in).into_iter().collect();
+            stand_in.sort();
+            for ((dev, block, parent), (name, at_us)) in stand_in {
+                let listed = self.by_path.get(Path::new(&parent), Need::Listing);
+                if blocks.insert((dev, block)) || listed.is_none() {
+                    names.push((at_us, name));
+                }
+            }
         }
-        let mut names: Vec<(u64, PathBuf)> = std::mem::take(&mut self.looked)
-            .into_iter()
-            .filter(|(_, (_, sample))| !sample)
-            .map(|(path, (at, _))| (at, path.into()))
-            .collect();
         names.sort();
-        for (at, path) in names {
-            self.look_up_name(&path, at);
+        for (at_us, name) in names {
+            self.look_up_name(Path::new(&name), at_us);
         }
     }
 
@@ -463,6 +507,7 @@ impl Witness {
             need,
             size: is.size,
             modified: is.modified,
+            device: is.key.dev,
             inode: is.key.ino,
             at_us: self.now_us(),
             touched: Vec::new(),
@@ -642,6 +687,10 @@ impl Witness {
 }
 
 impl Node {
+    fn key(&self) -> InodeKey {
+        InodeKey::new(self.device, self.inode)
+    }
+
     fn touch(&mut self, pages: PageRange) {
         /// Ranges that are kept apart until they are put in order.
         const MANY: usize = 4096;

@@ -149,6 +149,12 @@ impl Places {
         self.root(self.mount_of(path)).is_some()
     }
 
+    /// Whether a path's file system reads many blocks of inodes where one is asked for.
+    pub fn reads_inodes_ahead(&self, path: &Path) -> bool {
+        let mount = self.mounts.get(self.mount_of(path).as_os_str());
+        mount.is_some_and(|m| m.fs_type.starts_with("ext"))
+    }
+
     /// The `st_dev` of a path's file system, if it is looked at.
     pub fn device(&self, path: &Path) -> Option<u64> {
         Some(self.root(self.mount_of(path))?.dev)
