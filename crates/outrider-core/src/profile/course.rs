@@ -364,7 +364,8 @@ impl Course {
             Phase::Probing if self.ahead > 0 => None,
             Phase::Probing => {
                 let n = self.left.len();
-                let each = (0..PROBES.min(n)).map(|k| self.left[(2 * k + 1) * n / (2 * PROBES.min(n))]);
+                let each =
+                    (0..PROBES.min(n)).map(|k| self.left[(2 * k + 1) * n / (2 * PROBES.min(n))]);
                 Some((Wanted::Probe(each.collect()), 0))
             }
             Phase::Looking => match self.looks.pop_front() {
@@ -449,10 +450,30 @@ impl Course {
         let (files, names): (Vec<usize>, Vec<usize>) =
             (by_inode.into_iter()).partition(|i| profile.entries[*i].need == Need::File);
         let names = names.chunks(NAMES).map(|part| Wanted::Names(part.to_vec()));
-        let files = files.chunks(NAMES).map(|part| Wanted::Places(part.to_vec()));
+        let files = files
+            .chunks(NAMES)
+            .map(|part| Wanted::Places(part.to_vec()));
         self.looks = names.chain(files).collect();
         self.phase = Phase::Looking;
     }
+}
+
+/// Pages `part` of those in `ranges`, counted through.
+pub fn cut(ranges: &[PageRange], part: Range<u64>) -> Vec<PageRange> {
+    let mut before = 0;
+    let mut out = Vec::new();
+    for range in ranges {
+        let own = before..before + range.len();
+        let (start, end) = (own.start.max(part.start), own.end.min(part.end));
+        if start < end {
+            out.push(PageRange::new(
+                range.start + (start - own.start),
+                range.start + (end - own.start),
+            ));
+        }
+        before = own.end;
+    }
+    out
 }
 
 /// How fast errands are done while many are under way: a device with a head does them one after the other, seek by seek, and only sorting helps; every other one
@@ -628,8 +649,9 @@ mod tests {
             let cached = go(&profile(2000, false), deep, |_| false);
             assert!(cached.len() < 2000 / 8 + 2 * AHEAD, "{}", cached.len());
             // The interpreter is cached, what it runs is not.
-            let half: BTreeSet<usize> =
-                go(&profile(2000, false), deep, |i| i >= 1000).into_iter().collect();
+            let half: BTreeSet<usize> = go(&profile(2000, false), deep, |i| i >= 1000)
+                .into_iter()
+                .collect();
             assert!((1000..2000).all(|i| half.contains(&i)));
             assert!(half.len() < 1000 + 1000 / 8 + 2 * AHEAD, "{}", half.len());
         }

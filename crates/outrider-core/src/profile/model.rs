@@ -216,7 +216,9 @@ impl Profile {
         let mut numbers = Vec::with_capacity(seen.len());
         let mut next = self.entries.len();
         for seen in &seen {
-            let number = *known.entry((seen.path.as_os_str(), seen.need)).or_insert(next);
+            let number = *known
+                .entry((seen.path.as_os_str(), seen.need))
+                .or_insert(next);
             next += usize::from(number == next);
             numbers.push(number);
         }

@@ -387,7 +387,10 @@ impl Witness {
         let (dev, block) = self.block(path, InodeKey::new(st.st_dev, st.st_ino));
         let parent = path.parent().unwrap_or(path).as_os_str().to_owned();
         let own = || (path.as_os_str().to_owned(), at_us);
-        let (name, at) = self.stand_in.entry((dev, block, parent)).or_insert_with(own);
+        let (name, at) = self
+            .stand_in
+            .entry((dev, block, parent))
+            .or_insert_with(own);
         if path.as_os_str() < name.as_os_str() {
             *name = path.as_os_str().to_owned();
         }
@@ -417,7 +420,9 @@ impl Witness {
         let looked = std::mem::take(&mut self.looked);
         let mut names: Vec<(u64, OsString)> = Vec::new();
         if looked.len() <= NAMES {
-            let left = looked.into_iter().filter_map(|(name, at)| Some((at?, name)));
+            let left = looked
+                .into_iter()
+                .filter_map(|(name, at)| Some((at?, name)));
             names.extend(left);
         } else {
             let known = self.nodes.iter().filter(|n| n.need == Need::Attributes);

@@ -21,7 +21,7 @@ use outrider_sys::cache;
 use outrider_sys::raw::blocks_read;
 use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE, PageRange, pages_of};
 
-use super::course::{Books, Came, Course, Wanted};
+use super::course::{Books, Came, Course, Wanted, cut};
 use super::model::{Need, Outcome, Profile, Seen};
 use super::observe::WHOLE;
 use super::place::{Found, Places};
@@ -289,24 +289,6 @@ impl Task {
     }
 }
 
-/// Pages `part` of those in `ranges`, counted through.
-fn cut(ranges: &[PageRange], part: Range<u64>) -> Vec<PageRange> {
-    let mut before = 0;
-    let mut out = Vec::new();
-    for range in ranges {
-        let own = before..before + range.len();
-        let (start, end) = (own.start.max(part.start), own.end.min(part.end));
-        if start < end {
-            out.push(PageRange::new(
-                range.start + (start - own.start),
-                range.start + (end - own.start),
-            ));
-        }
-        before = own.end;
-    }
-    out
-}
-
 /// What is in both, which ascend.
 pub(super) fn intersect(a: &[PageRange], b: &[PageRange]) -> Vec<PageRange> {
     let (mut i, mut j, mut out) = (0, 0, Vec::new());
@@ -532,8 +514,7 @@ impl Guide {
             let Some(wanted) = self.course.next(allowance) else {
                 return;
             };
-            self.ledger
-                .hold(Holder::Remembered, self.course.unused());
+            self.ledger.hold(Holder::Remembered, self.course.unused());
             self.issue(Intent::of_profile(wanted));
         }
     }

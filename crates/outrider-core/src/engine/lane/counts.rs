@@ -1,9 +1,9 @@
 //! What threads read beside the queues: what is not known to be ours would be taken for a neighbour's.
 
 use std::io;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
 
 use outrider_sys::cache::UNCLIPPED_CHUNK;
 use outrider_sys::counters;
