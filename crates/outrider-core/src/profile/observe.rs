@@ -325,10 +325,14 @@ impl Witness {
         }
         self.known.insert(path.as_os_str().to_owned());
         for need in [Need::File, Need::Listing] {
+            if maybe && need == Need::Listing {
+                continue;
+            }
             if let Some(st) = self.found_before(path, need) {
                 return self.node(path.to_owned(), need, None, st, maybe);
             }
         }
+        let own = path;
         let (path, found) = self.resolve(path)?;
         let st = raw::fstat(found.as_raw_fd()).ok()?;
         let need = match FileType::from_raw_mode(st.st_mode) {
@@ -337,6 +341,8 @@ impl Witness {
             _ => return None,
         };
         if maybe && need == Need::Listing {
+            // An argument is no directory that is listed before somebody does.
+            self.known.remove(own.as_os_str());
             return None;
         }
         let i = self.node(path, need, Some(&found), st.into(), maybe)?;

@@ -571,4 +571,49 @@ mod tests {
         let made: BTreeSet<usize> = (0..3).map(|_| next(&told).0).collect();
         assert_eq!(made, BTreeSet::from([2, 3, 4]));
     }
+
+    /// Waits on its thread until it is told to go on.
+    struct Waits(Arc<Mutex<Receiver<()>>>, Mutex<Sender<(usize, Found)>>);
+
+    impl std::fmt::Debug for Waits {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("waits")
+        }
+    }
+
+    impl Errand for Waits {
+        fn device(&self) -> DeviceId {
+            DeviceId(7)
+        }
+
+        fn go(self: Box<Self>, _: &Bench<'_>) {
+            let key = InodeKey::default();
+            let (bytes, cold, took_us) = (0, false, [0.0; 2]);
+            let found = Found::Opened {
+                key,
+                bytes,
+                cold,
+                took_us,
+            };
+            let _ = lock(&self.1).send((1, found));
+            let _ = lock(&self.0).recv_timeout(Duration::from_secs(60));
+        }
+    }
+
+    /// DR7: what threads of a lane of their own read is counted as that of all others: it is nobody else's.
+    #[test]
+    fn lanes_apart_are_counted() {
+        let (engine, _, client, told) = lane(None);
+        let apart = engine.lane_apart(client.clone());
+        let (go_on, waits) = channel();
+        let tell = lock(&client.tell).clone();
+        let errand = Waits(Arc::new(Mutex::new(waits)), Mutex::new(tell));
+        apart.submit(1, Call::Errand(Box::new(errand)));
+        next(&told);
+        assert_eq!(engine.lane_threads(), 1);
+        go_on.send(()).unwrap();
+        while engine.lane_threads() > 0 {
+            std::thread::yield_now();
+        }
+    }
 }
