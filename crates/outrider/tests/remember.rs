@@ -483,7 +483,7 @@ fn a_cached_run_looks_at_little() {
     assert_eq!(number(&totals, "remembered_fetched_bytes"), 0);
 }
 
-/// B15, R1: what is fetched of a profile is in the report as of every other source, all of it used or wasted, and explained.
+/// B15: what is fetched of a profile is in the report as of every other source, all of it used or wasted, and explained.
 #[test]
 fn a_profile_is_a_source() {
     let Some(bed) = Bed::new("a_profile_is_a_source") else {
@@ -508,6 +508,32 @@ fn a_profile_is_a_source() {
     let lines = fs::read_to_string(&explain).unwrap();
     let told = lines.lines().filter(|l| l.contains(" remembered \""));
     assert!(told.count() > FILES / 2, "{lines}");
+}
+
+/// B15: what the settings exclude is not fetched, whatever a profile says.
+#[test]
+fn what_is_excluded_is_not_fetched() {
+    let Some(bed) = Bed::new("what_is_excluded_is_not_fetched") else {
+        return;
+    };
+    let flag = remember(&bed.profile());
+    bed.run(&[&flag]);
+    let data = bed.disk.dir.join("data").canonicalize().unwrap();
+    let config = bed.dir.join("excluding.toml");
+    let text = format!("[files]\nexclude = [{:?}]\n", data.to_str().unwrap());
+    fs::write(&config, text).unwrap();
+    let config = format!("--config={}", config.display());
+    bed.cold();
+    let (_, totals) = run(&bed.dir, &[&flag, &config], &["sleep", "0.5"]);
+    assert!(
+        number(&totals, "remembered_lost") >= FILES as u64,
+        "{totals}"
+    );
+    let list = fs::read_to_string(&bed.list).unwrap();
+    for line in list.lines() {
+        let name = Path::new(line.split(' ').next().unwrap());
+        assert_eq!(cached_pages(name), 0, "{name:?}");
+    }
 }
 
 /// B15: of many names that are asked about those are kept whose inodes others are read with, the same ones in each run, and their directories.

@@ -545,7 +545,8 @@ impl Guide {
         }
         let first = wanted.first().and_then(|i| entries.get(i));
         let Some(device) = first.and_then(|entry| common.places.device(&entry.path)) else {
-            common.figures.lost.fetch_add(1, Relaxed);
+            let left = u64::from(first.is_some());
+            common.figures.lost.fetch_add(left, Relaxed);
             let now = self.clock.now();
             return self.course.done(&wanted, Came::default(), now);
         };
