@@ -16,8 +16,8 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use outrider_sys::pagemap::Pagemap;
@@ -28,6 +28,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
 use super::model::{Need, Profile, Seen, join};
 use super::place::Places;
 use super::replay::{Before, Replay, complement, intersect};
+use crate::lock;
 use crate::needs::{self, Did};
 use crate::residency;
 use crate::tree::inode_block;
@@ -62,16 +63,16 @@ const AGAIN: u32 = 4;
 /// Looks at a mapping after which what was never touched is known not to be needed.
 const SURE: u32 = 20;
 
-enum Message {
-    /// A read was told.
-    Read(InodeKey, ByteRange),
-    /// The run is over.
-    End(Sender<Vec<Seen>>),
-}
+/// The run is over.
+struct End(Sender<Vec<Seen>>);
+
+/// Reads that were told and not taken yet: the service doesn't wake anybody for each of them.
+type Reads = Arc<Mutex<Vec<(InodeKey, ByteRange)>>>;
 
 /// The service's end.
 pub struct Observer {
-    tell: Sender<Message>,
+    tell: Sender<End>,
+    reads: Reads,
 }
 
 /// What is observed.
@@ -95,21 +96,28 @@ impl Observer {
         places: Arc<Places>,
     ) -> Option<Observer> {
         let (tell, told) = channel();
-        let witness = Witness::new(subject, profile, replay, places);
+        let reads = Reads::default();
+        let witness = Witness::new(subject, profile, replay, places, reads.clone());
         let thread = std::thread::Builder::new().name("outrider-profile".into());
         thread.spawn(move || witness.run(&told)).ok()?;
-        Some(Observer { tell })
+        Some(Observer { tell, reads })
     }
 
     /// A process is about to read.
     pub fn read(&self, file: InodeKey, range: ByteRange) {
-        let _ = self.tell.send(Message::Read(file, range));
+        let mut reads = lock(&self.reads);
+        match reads.last_mut() {
+            Some((last, before)) if *last == file && before.end == range.start => {
+                before.end = range.end;
+            }
+            _ => reads.push((file, range)),
+        }
     }
 
     /// The run is over: what was seen.
     pub fn end(&self, patience: Duration) -> Option<Vec<Seen>> {
         let (answer, answered) = channel();
-        self.tell.send(Message::End(answer)).ok()?;
+        self.tell.send(End(answer)).ok()?;
         answered.recv_timeout(patience).ok()
     }
 }
@@ -208,6 +216,7 @@ struct Witness {
     /// Looks at processes.
     looks: u64,
     profile: Arc<Profile>,
+    reads: Reads,
 }
 
 impl Witness {
@@ -216,6 +225,7 @@ impl Witness {
         profile: Arc<Profile>,
         replay: Option<Arc<Replay>>,
         places: Arc<Places>,
+        reads: Reads,
     ) -> Witness {
         let mut listed = ByName::default();
         for (i, entry) in profile.entries.iter().enumerate() {
@@ -238,10 +248,11 @@ impl Witness {
             grown: HashMap::new(),
             looks: 0,
             profile,
+            reads,
         }
     }
 
-    fn run(mut self, told: &Receiver<Message>) {
+    fn run(mut self, told: &Receiver<End>) {
         for (i, path) in std::mem::take(&mut self.subject.files)
             .into_iter()
             .enumerate()
@@ -253,9 +264,9 @@ impl Witness {
         loop {
             let left = next.saturating_duration_since(Instant::now());
             match told.recv_timeout(look.min(left.max(LOOK))) {
-                Ok(Message::Read(key, range)) => self.read(key, range),
-                Ok(Message::End(answer)) => {
+                Ok(End(answer)) => {
                     self.take_log(true);
+                    self.take_reads();
                     self.look_up_names();
                     let _ = answer.send(self.seen());
                     return;
@@ -265,6 +276,7 @@ impl Witness {
             }
             let before = self.taken;
             self.take_log(false);
+            self.take_reads();
             look = match self.taken == before {
                 true => (look * 2).min(IDLE),
                 false => LOOK,
@@ -542,6 +554,14 @@ impl Witness {
         {
             replay.needed(i);
         }
+    }
+
+    /// What was told to be read since this was asked last.
+    fn take_reads(&mut self) {
+        let reads = std::mem::take(&mut *lock(&self.reads));
+        reads
+            .into_iter()
+            .for_each(|(key, range)| self.read(key, range));
     }
 
     /// A process is about to read.
