@@ -292,6 +292,14 @@ impl Course {
         }
     }
 
+    /// What was asked for is left alone: of what is cached that says nothing.
+    pub fn left(&mut self, wanted: &Wanted) {
+        self.ahead = self.ahead.saturating_sub(1);
+        if matches!(wanted, Wanted::Probe(_)) {
+            self.look();
+        }
+    }
+
     /// So many pages of a file are needed, as long as it is now.
     pub fn has_pages(&mut self, entry: usize, pages: u64) {
         if pages > PIECE / PAGE {
@@ -623,13 +631,14 @@ mod tests {
                 _ => 0,
             };
             let places = match &wanted {
-                Wanted::Places(entries) => entries.iter().map(|i| (*i, (i * 7919 % 1009) as u64)),
-                _ => [].iter().map(|i: &usize| (*i, 0)),
+                Wanted::Places(entries) => entries.clone(),
+                _ => Vec::new(),
             };
+            let place = |i: usize| (i, (i * 7919 % 1009) as u64);
             let came = Came {
                 bytes,
                 cold,
-                places: places.collect(),
+                places: places.into_iter().map(place).collect(),
             };
             course.done(&wanted, came, Moment::BEGINNING);
             if !matches!(wanted, Wanted::Places(_)) {

@@ -537,8 +537,7 @@ impl Guide {
                 }
                 Wanted::Pages(i, _) if left(i) => {
                     common.figures.lost.fetch_add(1, Relaxed);
-                    let now = self.clock.now();
-                    return self.course.done(&wanted, Came::default(), now);
+                    return self.course.left(&wanted);
                 }
                 Wanted::Pages(..) => {}
             }
@@ -547,8 +546,7 @@ impl Guide {
         let Some(device) = first.and_then(|entry| common.places.device(&entry.path)) else {
             let left = u64::from(first.is_some());
             common.figures.lost.fetch_add(left, Relaxed);
-            let now = self.clock.now();
-            return self.course.done(&wanted, Came::default(), now);
+            return self.course.left(&wanted);
         };
         let task = Task {
             common: common.clone(),
