@@ -5,7 +5,7 @@
 //! order of their inodes, and then brought in the order of their places, one sweep as far as the memory reaches.
 //!
 //! What is cached costs a processor and gains nothing: where one entry after the other is found so, only one of several is looked at, until one is found cold; then
-//! what was passed over since is made up for.
+//! what was passed over around it is made up for.
 //!
 //! Nothing here makes a system call or knows the time.
 
@@ -558,12 +558,13 @@ impl Calm {
         }
     }
 
-    /// An entry was not: those that were passed over from just before it on.
+    /// An entry was not: those that were passed over just before it and behind. Others lie beside entries of their own that are looked at.
     fn found_cold(&mut self, entry: usize) -> Vec<usize> {
         (self.streak, self.doubled) = (0, 0);
-        let from = entry.saturating_sub(1 << Self::DOUBLED);
-        let first = self.passed.partition_point(|i| *i < from);
-        self.passed.drain(first..).collect()
+        let near = entry.saturating_sub(1 << Self::DOUBLED)..=entry + (1 << Self::DOUBLED);
+        let first = self.passed.partition_point(|i| i < near.start());
+        let behind = self.passed.partition_point(|i| i <= near.end());
+        self.passed.drain(first..behind).collect()
     }
 }
 
