@@ -329,10 +329,10 @@ impl Course {
 
     /// Some of these entries were not cached.
     fn is_cold(&mut self, entries: &[usize]) {
-        let Some(first) = entries.iter().min() else {
-            return;
-        };
-        for i in self.calm.found_cold(*first).into_iter().rev() {
+        let around = entries.iter().map(|i| self.calm.found_cold(*i));
+        let mut passed: Vec<usize> = around.flatten().collect();
+        passed.sort_unstable();
+        for i in passed.into_iter().rev() {
             self.left.push_front(i);
         }
     }
@@ -340,7 +340,8 @@ impl Course {
     /// The next entry that is left.
     fn take(&mut self) -> Option<usize> {
         let i = self.left.pop_front()?;
-        if self.phase == Phase::Need {
+        let next = self.left.front().is_some_and(|i| *i >= self.calm.from);
+        if self.phase == Phase::Need && next {
             let past = (self.calm.stride() - 1).min(self.left.len());
             self.calm.passed.extend(self.left.drain(..past));
         }
@@ -534,6 +535,8 @@ struct Calm {
     doubled: u32,
     /// Entries that were passed over.
     passed: VecDeque<usize>,
+    /// Entries before this one lie beside one that was not cached.
+    from: usize,
 }
 
 impl Calm {
@@ -561,6 +564,7 @@ impl Calm {
     /// An entry was not: those that were passed over just before it and behind. Others lie beside entries of their own that are looked at.
     fn found_cold(&mut self, entry: usize) -> Vec<usize> {
         (self.streak, self.doubled) = (0, 0);
+        self.from = self.from.max(entry + (1 << Self::DOUBLED) + 1);
         let near = entry.saturating_sub(1 << Self::DOUBLED)..=entry + (1 << Self::DOUBLED);
         let first = self.passed.partition_point(|i| i < near.start());
         let behind = self.passed.partition_point(|i| i <= near.end());
