@@ -183,12 +183,5 @@ fn note(did: Did, dir: c_int, name: *const c_char) {
 #[inline(never)]
 fn add(log: *mut Log, did: Did, dir: c_int, name: *const c_char) {
     // SAFETY: the log stays mapped; the kernel has just read the name, which therefore is a C string.
-    unsafe {
-        // Who it is matters only where the name begins at a directory of its own.
-        let pid = match *name as u8 {
-            b'/' => 0,
-            _ => raw::getpid(),
-        };
-        (*log).add(did, pid, dir, name);
-    }
+    unsafe { (*log).add(did, raw::getpid, dir, name) };
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outrider_sys::units::{ByteRange, InodeKey};
 
 use crate::engine::{Class, Listing, Names, Overtaken};
+use crate::profile::course::Wanted;
 use crate::shm::Origin;
 use crate::tree::known::Place;
 
@@ -19,6 +20,8 @@ pub enum Target<'a> {
     Inodes(Names),
     /// What is in a directory.
     Listing(Listing),
+    /// Entries of a profile.
+    Remembered(Wanted),
 }
 
 /// What is wanted, by whom and how urgently.
@@ -59,6 +62,18 @@ impl Intent<'_> {
             reader: None,
             descriptor: None,
             process: Some(process),
+        }
+    }
+
+    /// What an earlier run of the job needed.
+    pub fn of_profile(wanted: Wanted) -> Intent<'static> {
+        Intent {
+            target: Target::Remembered(wanted),
+            origin: Origin::Remembered,
+            class: Class::Background,
+            reader: None,
+            descriptor: None,
+            process: None,
         }
     }
 

@@ -14,6 +14,10 @@ pub const BYTES: usize = 16 << 20;
 pub const NAME: &core::ffi::CStr = c"outrider-needs";
 /// Bytes of a name at most, its zero not counted: the kernel's PATH_MAX.
 pub const LONGEST: usize = 4095;
+/// Looks of a run that are all written down.
+const ALL_LOOKS: u32 = 1024;
+/// Of those that come later only samples are, one of so many.
+const ONE_OF: u64 = 16;
 /// Bytes before the first entry.
 const BEGIN: u32 = 64;
 /// Bytes of an entry before its name.
@@ -40,6 +44,16 @@ impl Did {
     }
 }
 
+/// Whether a name is one of those that stand for all: the same ones in each run. Inodes lie side by side in blocks of 16, of which file systems read many at once,
+/// and names a hundred to a block.
+pub fn is_sample(name: &[u8]) -> bool {
+    // FNV-1a, 64 bits, whose upper half depends on all bytes.
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    (hash >> 32) % ONE_OF == 0
+}
+
 /// An entry as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -58,6 +72,8 @@ pub struct Entry {
 pub struct Log {
     /// Bytes that are taken, from the first entry on.
     taken: AtomicU32,
+    /// Looks so far.
+    looks: AtomicU32,
     /// By which programs know that it is their run's.
     secret: AtomicU64,
 }
@@ -81,16 +97,32 @@ impl Log {
         Some(unsafe { &*core::ptr::from_ref(self).byte_add(at).cast::<AtomicU64>() })
     }
 
-    /// Adds an entry, unless the log is full. Async-signal-safe: arithmetic and stores.
+    /// Whether there is room for a look more, at a name of which this is told: at all of them at first, and then at samples.
+    pub fn wants_look(&self, name: &[u8]) -> bool {
+        self.looks.fetch_add(1, Relaxed) < ALL_LOOKS || is_sample(name)
+    }
+
+    /// Adds an entry, unless the log is full or has enough of the kind. Async-signal-safe: arithmetic and stores, and `pid`, which is asked for who does it where that
+    /// matters.
     ///
     /// # Safety
     /// `name` is a C string.
-    pub unsafe fn add(&self, did: Did, pid: u32, dir: i32, name: *const c_char) {
+    pub unsafe fn add(&self, did: Did, pid: impl Fn() -> u32, dir: i32, name: *const c_char) {
         let mut len = 0;
         // SAFETY: within the string, which ends with a zero.
         while len <= LONGEST && unsafe { *name.add(len) } != 0 {
             len += 1;
         }
+        // SAFETY: what was gone through just now.
+        let text = unsafe { core::slice::from_raw_parts(name.cast::<u8>(), len) };
+        if did == Did::Look && !self.wants_look(text) {
+            return;
+        }
+        // Who it is matters only where the name begins at a directory of its own.
+        let pid = match text.first() {
+            Some(b'/') => 0,
+            _ => pid(),
+        };
         let bytes = HEAD + len.next_multiple_of(8);
         if len == 0 || len > LONGEST || self.taken.load(Relaxed) as usize + bytes > BYTES - 64 {
             return;
@@ -100,15 +132,11 @@ impl Log {
         let (Some(head), true) = (self.word(at), at + bytes <= BYTES) else {
             return;
         };
-        for i in (0..len).step_by(8) {
-            let mut word = 0u64;
-            for k in 0..8.min(len - i) {
-                // SAFETY: within the string.
-                let byte = unsafe { *name.add(i + k) } as u8;
-                word |= u64::from(byte) << (8 * k);
-            }
-            if let Some(to) = self.word(at + HEAD + i) {
-                to.store(word, Relaxed);
+        for (i, part) in text.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+            if let Some(to) = self.word(at + HEAD + 8 * i) {
+                to.store(u64::from_le_bytes(word), Relaxed);
             }
         }
         if let Some(to) = self.word(at + 8) {
@@ -204,10 +232,10 @@ mod tests {
             for thread in 0..4u32 {
                 scope.spawn(move || {
                     for i in 0..1000usize {
-                        let text = format!("/{thread}/{:0>1$}", i, i % 90);
+                        let text = format!("{thread}/{:0>1$}", i, i % 90);
                         let name = std::ffi::CString::new(text);
                         // SAFETY: a C string.
-                        unsafe { log.add(Did::Open, thread, -100, name.unwrap().as_ptr()) };
+                        unsafe { log.add(Did::Open, || thread, -100, name.unwrap().as_ptr()) };
                     }
                 });
             }
@@ -215,12 +243,49 @@ mod tests {
         let (mut from, mut next) = (0, [0usize; 4]);
         while let Some(entry) = log.take(&mut from, false) {
             let i = next[entry.pid as usize];
-            let expected = format!("/{}/{:0>2$}", entry.pid, i, i % 90);
+            let expected = format!("{}/{:0>2$}", entry.pid, i, i % 90);
             assert_eq!(entry.name, expected.as_bytes());
             assert_eq!((entry.did, entry.dir), (Did::Open, -100));
             next[entry.pid as usize] += 1;
         }
         assert_eq!(next, [1000; 4]);
+    }
+
+    /// Of many names that are asked about the first are written down, and then one of sixteen, in each run the same; files that are opened are, all of them.
+    #[test]
+    fn looks_are_thinned_out() {
+        let taken = |first: usize| {
+            let log = log();
+            let names = (0..20_000).map(|i| format!("src/{:02}/file_{i}.c", i % 40));
+            let names: Vec<String> = names.collect();
+            for i in (first..20_000).chain(0..first) {
+                let name = std::ffi::CString::new(&*names[i]).unwrap();
+                // SAFETY: a C string.
+                unsafe { log.add(Did::Look, || 1, -100, name.as_ptr()) };
+            }
+            let mut from = 0;
+            let all: Vec<Entry> = std::iter::from_fn(|| log.take(&mut from, false)).collect();
+            all
+        };
+        let samples = |all: &[Entry]| {
+            let names = all.iter().map(|e| e.name.clone());
+            let samples = names.filter(|n| is_sample(n));
+            samples.collect::<std::collections::BTreeSet<_>>()
+        };
+        let (one, other) = (taken(0), taken(7000));
+        assert_eq!(samples(&one), samples(&other));
+        let few = samples(&one).len();
+        assert!((1000..1500).contains(&few), "{few}");
+        assert!(one.len() < ALL_LOOKS as usize + few, "{}", one.len());
+        let log = log();
+        for i in 0..20_000 {
+            let name = std::ffi::CString::new(format!("{i}")).unwrap();
+            // SAFETY: a C string.
+            unsafe { log.add(Did::Open, || 1, -100, name.as_ptr()) };
+        }
+        let mut from = 0;
+        let all = std::iter::from_fn(|| log.take(&mut from, false)).count();
+        assert_eq!(all, 20_000);
     }
 
     /// What is full takes no more, and what was scribbled yields nothing that no program can have meant.
@@ -230,7 +295,7 @@ mod tests {
         let name = std::ffi::CString::new(vec![b'x'; LONGEST]).unwrap();
         for _ in 0..BYTES / LONGEST + 10 {
             // SAFETY: a C string.
-            unsafe { log.add(Did::Look, 1, 2, name.as_ptr()) };
+            unsafe { log.add(Did::Open, || 1, 2, name.as_ptr()) };
         }
         let (mut from, mut count) = (0, 0);
         while let Some(entry) = log.take(&mut from, true) {

@@ -729,11 +729,13 @@ pub enum Origin {
     Walks,
     /// Files that are opened in no order and add up to most of a directory.
     DenseDirectories,
+    /// What an earlier run of the job needed.
+    Remembered,
 }
 
 impl Origin {
     /// All, in the order of their numbers.
-    pub const ALL: [Origin; 10] = [
+    pub const ALL: [Origin; 11] = [
         Origin::Streams,
         Origin::Sources,
         Origin::Dense,
@@ -744,6 +746,7 @@ impl Origin {
         Origin::Lists,
         Origin::Walks,
         Origin::DenseDirectories,
+        Origin::Remembered,
     ];
 
     /// Its name in reports.
@@ -759,6 +762,7 @@ impl Origin {
             Origin::Lists => "lists",
             Origin::Walks => "walks",
             Origin::DenseDirectories => "dense_directories",
+            Origin::Remembered => "remembered",
         }
     }
 }

@@ -8,6 +8,7 @@ use outrider_core::config::Config;
 use outrider_core::shm;
 use outrider_sim::model::Model;
 use outrider_sim::ours::Ours;
+use outrider_sim::remembered::{Recorder, Remembered};
 use outrider_sim::system::{Machine, Neighbour};
 use outrider_sim::trace::Trace;
 use outrider_sim::{Nothing, Outcome, bound, generate, run};
@@ -36,6 +37,9 @@ pub struct SimulateArgs {
     /// A foreign reader of 4 KiB blocks: requests at once, and microseconds between an answer and the next.
     #[arg(long, value_name = "DEPTH[,US]", value_parser = neighbour)]
     neighbour: Option<Neighbour>,
+    /// Remember each program's run with Outrider, and show a second one, cold, that has its profile.
+    #[arg(long)]
+    remember: bool,
     /// Settings of the service, in TOML.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -131,6 +135,9 @@ pub fn simulate(args: &SimulateArgs) -> Done {
         .max()
         .unwrap_or(0)
         .max(7);
+    if args.remember {
+        return remember(args, &traces, &machine, &config, width);
+    }
     println!(
         "{:width$}  {:>13} {:>13} {:>13}  {:>7} {:>7}  {:>9} {:>9}  {:>8}",
         "program", "stock", "outrider", "bound", "gain", "of best", "MiB", "wasted", "service"
@@ -154,6 +161,47 @@ pub fn simulate(args: &SimulateArgs) -> Done {
             mib(read(&ours)),
             mib(read(&ours).saturating_sub(read(&stock)).max(ours.wasted)),
             ahead.busy() as f64 / 1e9,
+        );
+    }
+    Ok(())
+}
+
+/// The same with a second run that has the profile of the first.
+fn remember(
+    args: &SimulateArgs,
+    traces: &[Trace],
+    machine: &Machine,
+    config: &Config,
+    width: usize,
+) -> Done {
+    println!(
+        "{:width$}  {:>13} {:>13} {:>13} {:>13}  {:>7} {:>7}  {:>9} {:>9}",
+        "program", "stock", "first", "second", "bound", "gain", "of best", "MiB", "unneeded"
+    );
+    let ours = || Ours::new(config.clone(), shm::MODE_PREDICT_OPT).doing("simulating the service");
+    for (name, trace) in args.traces.iter().zip(traces) {
+        let stock = run(trace, machine, &mut Nothing);
+        let mut recorder = Recorder::new(ours()?);
+        let first = run(trace, machine, &mut recorder);
+        // As of what is available: the service takes half of it, and a profile half of that.
+        let allowance = machine.memory / 4;
+        let mut ahead = Remembered::new(ours()?, recorder.profile(), allowance);
+        let second = run(trace, machine, &mut ahead);
+        let bound = bound(trace, machine);
+        let (asked, needed) = ahead.sum().fetched;
+        let seconds = |o: &Outcome| o.elapsed as f64 / 1e9;
+        let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+        println!(
+            "{:width$}  {:>13.9} {:>13.9} {:>13.9} {:>13.9}  {:>7.3} {:>6.1}%  {:>9.2} {:>9.2}",
+            name,
+            seconds(&stock),
+            seconds(&first),
+            seconds(&second),
+            seconds(&bound),
+            seconds(&stock) / seconds(&second),
+            seconds(&bound) / seconds(&second) * 100.0,
+            mib(second.program.bytes + second.ahead.bytes),
+            mib(asked - needed),
         );
     }
     Ok(())

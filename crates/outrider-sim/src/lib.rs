@@ -12,6 +12,7 @@ pub mod ours;
 pub mod phases;
 pub mod random;
 pub mod readahead;
+pub mod remembered;
 mod run;
 pub mod system;
 pub mod trace;

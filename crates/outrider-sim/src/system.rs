@@ -211,6 +211,11 @@ impl System {
         self.files.len()
     }
 
+    /// Where a page of a file lies on the device, bytes.
+    pub fn address(&self, file: usize, index: u64) -> u64 {
+        self.files[file].at + index * PAGE
+    }
+
     /// A page of a file, in the cache.
     pub fn page(&self, file: usize, index: u64) -> u32 {
         self.files[file].first + index as u32

@@ -454,6 +454,133 @@ fn a_wrong_profile_is_bounded_and_forgotten() {
     assert!(!exported.contains("/wrong"), "{exported}");
 }
 
+/// B15, B12: what is cached is looked at here and there, and what is cold all of it.
+#[test]
+fn a_cached_run_looks_at_little() {
+    const MANY: u64 = 2000;
+    let Some(bed) = Bed::new("a_cached_run_looks_at_little") else {
+        return;
+    };
+    let mut entries = Vec::new();
+    for i in 0..MANY {
+        let at = bed.disk.dir.join(format!("many/{}", i / 100));
+        fs::create_dir_all(&at).unwrap();
+        let name = at.join(format!("{i}"));
+        fs::write(&name, vec![i as u8; 4096]).unwrap();
+        entries.push(entry(name, 1));
+    }
+    put(&bed.profile(), &profile_of(entries.clone()));
+    let flag = remember(&bed.profile());
+    bed.cold();
+    let (_, totals) = run(&bed.dir, &[&flag], &["sleep", "4"]);
+    assert_eq!(number(&totals, "remembered_entries"), MANY, "{totals}");
+    assert_eq!(number(&totals, "remembered_fetched_bytes"), MANY * PAGE);
+    // They are there now.
+    put(&bed.profile(), &profile_of(entries));
+    let (_, totals) = run(&bed.dir, &[&flag], &["sleep", "1"]);
+    let looked_at = number(&totals, "remembered_entries");
+    assert!(looked_at < MANY / 3, "{totals}");
+    // The kernel may have given up a page or two.
+    assert!(
+        number(&totals, "remembered_fetched_bytes") < 16 * PAGE,
+        "{totals}"
+    );
+}
+
+/// B15: what is fetched of a profile is in the report as of every other source, all of it used or wasted, and explained.
+#[test]
+fn a_profile_is_a_source() {
+    let Some(bed) = Bed::new("a_profile_is_a_source") else {
+        return;
+    };
+    let flag = remember(&bed.profile());
+    bed.run(&[&flag]);
+    let explain = bed.dir.join("explained");
+    let explained = format!("--explain={}", explain.display());
+    bed.run(&[&flag, &explained]);
+    let report = fs::read(bed.dir.join("r.json")).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    let totals = &report["totals"];
+    let of = |field| number(&report["sources"]["remembered"], field);
+    let fetched = number(totals, "remembered_fetched_bytes");
+    assert!(fetched > 0, "{totals}");
+    assert_eq!(number(totals, "foreseen_remembered_bytes"), fetched);
+    assert_eq!(of("asked_bytes"), fetched);
+    assert_eq!(of("used_bytes") + of("wasted_bytes"), fetched);
+    assert!(of("used_bytes") > fetched / 2, "{report}");
+    assert!(of("late_bytes") <= of("used_bytes"), "{report}");
+    let lines = fs::read_to_string(&explain).unwrap();
+    let told = lines.lines().filter(|l| l.contains(" remembered \""));
+    assert!(told.count() > FILES / 2, "{lines}");
+}
+
+/// B15: what the settings exclude is not fetched, whatever a profile says.
+#[test]
+fn what_is_excluded_is_not_fetched() {
+    let Some(bed) = Bed::new("what_is_excluded_is_not_fetched") else {
+        return;
+    };
+    let flag = remember(&bed.profile());
+    bed.run(&[&flag]);
+    let data = bed.disk.dir.join("data").canonicalize().unwrap();
+    let config = bed.dir.join("excluding.toml");
+    let text = format!("[files]\nexclude = [{:?}]\n", data.to_str().unwrap());
+    fs::write(&config, text).unwrap();
+    let config = format!("--config={}", config.display());
+    bed.cold();
+    let (_, totals) = run(&bed.dir, &[&flag, &config], &["sleep", "0.5"]);
+    assert!(
+        number(&totals, "remembered_lost") >= FILES as u64,
+        "{totals}"
+    );
+    let list = fs::read_to_string(&bed.list).unwrap();
+    for line in list.lines() {
+        let name = Path::new(line.split(' ').next().unwrap());
+        assert_eq!(cached_pages(name), 0, "{name:?}");
+    }
+}
+
+/// B15: of many names that are asked about those are kept whose inodes others are read with, the same ones in each run, and their directories.
+#[test]
+fn many_names_leave_few_entries() {
+    let Some(bed) = Bed::new("many_names_leave_few_entries") else {
+        return;
+    };
+    let many = bed.disk.dir.join("many");
+    for i in 0..4000 {
+        let at = many.join(format!("{:02}", i % 20));
+        fs::create_dir_all(&at).unwrap();
+        fs::write(at.join(format!("name_{i}")), "x").unwrap();
+    }
+    let script = "import os, sys
+for at, _, names in os.walk(sys.argv[1]):
+    for name in names: os.stat(os.path.join(at, name))";
+    let argv = ["python3", "-c", script, many.to_str().unwrap()];
+    let flag = remember(&bed.profile());
+    let kept = || {
+        bed.cold();
+        run(&bed.dir, &[&flag], &argv);
+        let told = tells(&bed.dir, &["profile", "show", "./job.profile", "--json"]);
+        let profile: Value = serde_json::from_str(&told).unwrap();
+        let entries = profile["entries"].as_array().unwrap().iter();
+        let below = entries.filter(|e| {
+            e["path"]
+                .as_str()
+                .is_some_and(|p| p.starts_with(many.to_str().unwrap()))
+        });
+        let mut all: Vec<(String, String)> = below
+            .map(|e| (e["need"].to_string(), e["path"].to_string()))
+            .collect();
+        all.sort();
+        all
+    };
+    let first = kept();
+    let count = |need: &str| first.iter().filter(|(n, _)| n.contains(need)).count();
+    assert_eq!(count("directory"), 21, "{first:?}");
+    assert!((1..400).contains(&count("attributes")), "{first:?}");
+    assert_eq!(kept(), first);
+}
+
 /// B15: runs of one job at the same time share its profile, and what each of them needs is in it.
 #[test]
 fn runs_at_the_same_time_share() {

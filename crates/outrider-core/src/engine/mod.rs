@@ -76,7 +76,7 @@ struct Shared {
     /// Calls that wait for the disk themselves, and those that wait for room in flight.
     lane: Arc<lane::State>,
     /// The same for servers' files, a lane for each file system.
-    lanes_of_servers: Mutex<Vec<Weak<lane::State>>>,
+    lanes_apart: Mutex<Vec<Weak<lane::State>>>,
     room: Condvar,
     /// What the kernel counts for each worker.
     counts: Mutex<Vec<Fd>>,
@@ -202,7 +202,7 @@ impl Engine {
                 state: Mutex::default(),
                 work: Condvar::new(),
                 lane: Arc::default(),
-                lanes_of_servers: Mutex::default(),
+                lanes_apart: Mutex::default(),
                 room: Condvar::new(),
                 counts: Mutex::default(),
                 notes,
@@ -562,7 +562,7 @@ impl Drop for Engine {
         self.shared.lock().stop = true;
         self.shared.work.notify_all();
         self.shared.lane.stop();
-        let lanes = std::mem::take(&mut *crate::lock(&self.shared.lanes_of_servers));
+        let lanes = std::mem::take(&mut *crate::lock(&self.shared.lanes_apart));
         lanes
             .iter()
             .filter_map(Weak::upgrade)

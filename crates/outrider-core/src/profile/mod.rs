@@ -1,12 +1,13 @@
 //! What an earlier run of the same job needed: the fourth source of foresight (SPEC B15).
 //!
 //! A *profile* lists, in the order of first need, the files that a job read, which of their pages, and the directories and attributes that it asked for
-//! ([`model`]). It is kept in a small file ([`mod@format`], [`store`]). A later run fetches what the profile lists before it is asked for ([`replay`]), through the
+//! ([`model`]). It is kept in a small file ([`mod@format`], [`store`]). A later run fetches what the profile lists before it is asked for ([`course`], [`replay`]), through the
 //! engine's lane like everything else that nobody has open, and sees what was needed this time ([`observe`]), by which the profile is corrected.
 //!
 //! A profile is never trusted. It may be old, of another machine, or made to do harm: what it names is opened as [`place`] says, no more is fetched ahead of
 //! what is used than [`credit`] allows, and the file itself is taken only within bounds.
 
+pub mod course;
 pub mod credit;
 pub mod format;
 pub mod model;
@@ -25,6 +26,8 @@ use std::time::Duration;
 use outrider_sys::units::{ByteRange, InodeKey};
 
 use crate::engine::Engine;
+use crate::exclude::Excluded;
+use crate::explain::Explain;
 use crate::ledger::Ledger;
 use crate::shared::Shared;
 use crate::shm::lost;
@@ -65,6 +68,7 @@ impl Remember {
         engine: &Engine,
         ledger: &Arc<Ledger>,
         fetches: bool,
+        (excluded, explain): (&Excluded, &Arc<Explain>),
     ) -> Remember {
         let places = Arc::new(Places::new());
         let known = job.profile.is_some();
@@ -77,6 +81,7 @@ impl Remember {
                 ledger.clone(),
                 profile.clone(),
                 places.clone(),
+                (excluded.clone(), explain.clone()),
             )
         };
         let replay = wanted.then(start).flatten().map(Arc::new);
@@ -113,6 +118,11 @@ impl Remember {
     /// Files may be opened again.
     pub fn come_back(&self) {
         self.replay.iter().for_each(|r| r.come_back());
+    }
+
+    /// Whether something is left to be fetched.
+    pub fn is_fetching(&self) -> bool {
+        self.replay.as_ref().is_some_and(|r| r.is_fetching())
     }
 
     /// Whether nothing is open.

@@ -1,6 +1,7 @@
 //! A profile, and how runs correct it.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use outrider_sys::units::{PAGE, PageRange, pages_of};
@@ -207,20 +208,28 @@ impl Profile {
         }
         self.updated = now;
         self.runs = self.runs.saturating_add(1);
-        let mut known: HashMap<(PathBuf, Need), usize> = HashMap::new();
+        // Names are compared byte by byte: taking paths apart costs more than the rest.
+        let mut known: HashMap<(&OsStr, Need), usize> = HashMap::new();
         for (i, entry) in self.entries.iter().enumerate() {
-            known.insert((entry.path.clone(), entry.need), i);
+            known.insert((entry.path.as_os_str(), entry.need), i);
         }
-        let mut needed = vec![false; self.entries.len()];
-        for seen in seen {
-            match known.get(&(seen.path.clone(), seen.need)) {
-                Some(i) if !std::mem::replace(&mut needed[*i], true) => self.entries[*i].see(seen),
-                Some(_) => {}
-                None => {
-                    known.insert((seen.path.clone(), seen.need), self.entries.len());
-                    needed.push(true);
-                    self.entries.push(seen.into());
-                }
+        let mut numbers = Vec::with_capacity(seen.len());
+        let mut next = self.entries.len();
+        for seen in &seen {
+            let number = *known
+                .entry((seen.path.as_os_str(), seen.need))
+                .or_insert(next);
+            next += usize::from(number == next);
+            numbers.push(number);
+        }
+        let mut needed = vec![false; next];
+        for (seen, i) in seen.into_iter().zip(numbers) {
+            if std::mem::replace(&mut needed[i], true) {
+                continue;
+            }
+            match self.entries.get_mut(i) {
+                Some(entry) => entry.see(seen),
+                None => self.entries.push(seen.into()),
             }
         }
         for (entry, _) in self.entries.iter_mut().zip(&needed).filter(|(_, n)| !**n) {

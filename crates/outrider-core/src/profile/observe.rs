@@ -16,8 +16,8 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use outrider_sys::pagemap::Pagemap;
@@ -28,8 +28,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
 use super::model::{Need, Profile, Seen, join};
 use super::place::Places;
 use super::replay::{Before, Replay, complement, intersect};
+use crate::lock;
 use crate::needs::{self, Did};
 use crate::residency;
+use crate::tree::inode_block;
 
 /// Files of fewer bytes count as needed whole: the kernel's first readahead window brings as much in.
 pub(super) const WHOLE: u64 = 128 << 10;
@@ -48,27 +50,29 @@ const LATER: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 128;
 const MAPS: u64 = 1 << 20;
 const DESCRIPTORS: usize = 256;
-/// Names whose attributes are asked for: so many are remembered all, and of more one of so many of each directory, in the order of names, so that each run takes
-/// the same. Inodes lie side by side in blocks of 16, of which file systems read many at once, and names a hundred to a block.
+/// Names whose attributes are asked for: so many are remembered all, and of more those of [`needs::is_sample`] whose inodes others are read with.
 const NAMES: usize = 1024;
-const ONE_OF: usize = 16;
 /// At the end of a run names are looked up for so long at most: what is left is learned by the next one.
 const BACKLOG: Duration = Duration::from_millis(30);
 /// Entries of one run at most.
 const ENTRIES: usize = 1 << 18;
+/// After so many runs only every fourth looks at the page tables of files that the profile has: what it has of them stays meanwhile, and what the program waits for
+/// is learned all the same.
+const WELL_KNOWN: u32 = 3;
+const AGAIN: u32 = 4;
 /// Looks at a mapping after which what was never touched is known not to be needed.
 const SURE: u32 = 20;
 
-enum Message {
-    /// A read was told.
-    Read(InodeKey, ByteRange),
-    /// The run is over.
-    End(Sender<Vec<Seen>>),
-}
+/// The run is over.
+struct End(Sender<Vec<Seen>>);
+
+/// Reads that were told and not taken yet: the service doesn't wake anybody for each of them.
+type Reads = Arc<Mutex<Vec<(InodeKey, ByteRange)>>>;
 
 /// The service's end.
 pub struct Observer {
-    tell: Sender<Message>,
+    tell: Sender<End>,
+    reads: Reads,
 }
 
 /// What is observed.
@@ -92,21 +96,28 @@ impl Observer {
         places: Arc<Places>,
     ) -> Option<Observer> {
         let (tell, told) = channel();
-        let witness = Witness::new(subject, profile, replay, places);
+        let reads = Reads::default();
+        let witness = Witness::new(subject, profile, replay, places, reads.clone());
         let thread = std::thread::Builder::new().name("outrider-profile".into());
         thread.spawn(move || witness.run(&told)).ok()?;
-        Some(Observer { tell })
+        Some(Observer { tell, reads })
     }
 
     /// A process is about to read.
     pub fn read(&self, file: InodeKey, range: ByteRange) {
-        let _ = self.tell.send(Message::Read(file, range));
+        let mut reads = lock(&self.reads);
+        match reads.last_mut() {
+            Some((last, before)) if *last == file && before.end == range.start => {
+                before.end = range.end;
+            }
+            _ => reads.push((file, range)),
+        }
     }
 
     /// The run is over: what was seen.
     pub fn end(&self, patience: Duration) -> Option<Vec<Seen>> {
         let (answer, answered) = channel();
-        self.tell.send(Message::End(answer)).ok()?;
+        self.tell.send(End(answer)).ok()?;
         answered.recv_timeout(patience).ok()
     }
 }
@@ -117,6 +128,7 @@ struct Node {
     need: Need,
     size: u64,
     modified: i64,
+    device: u64,
     inode: u64,
     at_us: u64,
     /// Pages of it that were seen in page tables, or told to be read.
@@ -131,6 +143,55 @@ struct Node {
     maybe: bool,
 }
 
+/// What is kept of what a file is.
+#[derive(Clone, Copy)]
+struct Attributes {
+    key: InodeKey,
+    size: u64,
+    modified: i64,
+}
+
+impl From<libc::stat> for Attributes {
+    fn from(st: libc::stat) -> Attributes {
+        Attributes {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+        }
+    }
+}
+
+impl From<rustix::fs::Stat> for Attributes {
+    fn from(st: rustix::fs::Stat) -> Attributes {
+        Attributes {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+        }
+    }
+}
+
+/// Numbers by name and need. Names are compared byte by byte: taking paths apart costs more than all else that is done for a name.
+#[derive(Default)]
+struct ByName(HashMap<OsString, [Option<usize>; Need::ALL.len()]>);
+
+impl ByName {
+    fn get(&self, path: &Path, need: Need) -> Option<usize> {
+        self.0.get(path.as_os_str())?[need as usize]
+    }
+
+    fn insert(&mut self, path: &Path, need: Need, number: usize) {
+        match self.0.get_mut(path.as_os_str()) {
+            Some(numbers) => numbers[need as usize] = Some(number),
+            None => {
+                let mut numbers = [None; Need::ALL.len()];
+                numbers[need as usize] = Some(number);
+                self.0.insert(path.as_os_str().to_owned(), numbers);
+            }
+        }
+    }
+}
+
 struct Witness {
     subject: Subject,
     replay: Option<Arc<Replay>>,
@@ -140,21 +201,22 @@ struct Witness {
     /// Where the log was read to.
     taken: u32,
     nodes: Vec<Node>,
-    by_path: HashMap<(PathBuf, Need), usize>,
+    by_path: ByName,
     by_key: HashMap<InodeKey, usize>,
-    /// Names that were looked up.
-    known: HashSet<(bool, PathBuf)>,
-    /// Names whose attributes were asked for, by directory, with the time in µs.
-    looked: HashMap<PathBuf, Vec<(OsString, u64)>>,
-    /// How many these are.
-    names: usize,
+    /// Names that were opened.
+    known: HashSet<OsString>,
+    /// Names whose attributes were asked for and that have not been looked up, with the time in µs; `None`: it has.
+    looked: HashMap<OsString, Option<u64>>,
+    /// Of those that stand for all one for each block of inodes that is read at once and each directory, with the time in µs.
+    stand_in: HashMap<(u64, u64, OsString), (OsString, u64)>,
     /// Entries of the profile.
-    listed: HashMap<(PathBuf, Need), usize>,
+    listed: ByName,
     /// What /proc/PID/statm said.
     grown: HashMap<u32, String>,
     /// Looks at processes.
     looks: u64,
     profile: Arc<Profile>,
+    reads: Reads,
 }
 
 impl Witness {
@@ -163,9 +225,12 @@ impl Witness {
         profile: Arc<Profile>,
         replay: Option<Arc<Replay>>,
         places: Arc<Places>,
+        reads: Reads,
     ) -> Witness {
-        let listed = profile.entries.iter().enumerate();
-        let listed = listed.map(|(i, e)| ((e.path.clone(), e.need), i)).collect();
+        let mut listed = ByName::default();
+        for (i, entry) in profile.entries.iter().enumerate() {
+            listed.insert(&entry.path, entry.need, i);
+        }
         Witness {
             subject,
             replay,
@@ -174,19 +239,20 @@ impl Witness {
             began_s: raw::clock(libc::CLOCK_REALTIME).0,
             taken: 0,
             nodes: Vec::new(),
-            by_path: HashMap::new(),
+            by_path: ByName::default(),
             by_key: HashMap::new(),
             known: HashSet::new(),
             looked: HashMap::new(),
-            names: 0,
+            stand_in: HashMap::new(),
             listed,
             grown: HashMap::new(),
             looks: 0,
             profile,
+            reads,
         }
     }
 
-    fn run(mut self, told: &Receiver<Message>) {
+    fn run(mut self, told: &Receiver<End>) {
         for (i, path) in std::mem::take(&mut self.subject.files)
             .into_iter()
             .enumerate()
@@ -198,9 +264,9 @@ impl Witness {
         loop {
             let left = next.saturating_duration_since(Instant::now());
             match told.recv_timeout(look.min(left.max(LOOK))) {
-                Ok(Message::Read(key, range)) => self.read(key, range),
-                Ok(Message::End(answer)) => {
+                Ok(End(answer)) => {
                     self.take_log(true);
+                    self.take_reads();
                     self.look_up_names();
                     let _ = answer.send(self.seen());
                     return;
@@ -210,6 +276,7 @@ impl Witness {
             }
             let before = self.taken;
             self.take_log(false);
+            self.take_reads();
             look = match self.taken == before {
                 true => (look * 2).min(IDLE),
                 false => LOOK,
@@ -258,25 +325,30 @@ impl Witness {
             };
             match entry.did {
                 Did::Open | Did::Start => drop(self.opened(&path, false)),
-                Did::Look => self.looked(&path),
+                Did::Look => self.looked(path, needs::is_sample(&entry.name)),
             }
         }
     }
 
     /// A name was opened; `maybe`: or it may be.
     fn opened(&mut self, path: &Path, maybe: bool) -> Option<usize> {
-        if !self.known.insert((true, path.to_owned())) {
-            let known = self.by_path.get(&(path.to_owned(), Need::File)).copied();
+        if self.known.contains(path.as_os_str()) {
+            let known = self.by_path.get(path, Need::File);
             if let Some(i) = known.filter(|_| !maybe) {
                 self.is_needed(i);
             }
             return known;
         }
+        self.known.insert(path.as_os_str().to_owned());
         for need in [Need::File, Need::Listing] {
+            if maybe && need == Need::Listing {
+                continue;
+            }
             if let Some(st) = self.found_before(path, need) {
-                return self.node(path.to_owned(), need, None, &st, maybe);
+                return self.node(path.to_owned(), need, None, st, maybe);
             }
         }
+        let own = path;
         let (path, found) = self.resolve(path)?;
         let st = raw::fstat(found.as_raw_fd()).ok()?;
         let need = match FileType::from_raw_mode(st.st_mode) {
@@ -285,9 +357,11 @@ impl Witness {
             _ => return None,
         };
         if maybe && need == Need::Listing {
+            // An argument is no directory that is listed before somebody does.
+            self.known.remove(own.as_os_str());
             return None;
         }
-        let i = self.node(path, need, Some(&found), &st, maybe)?;
+        let i = self.node(path, need, Some(&found), st.into(), maybe)?;
         let node = &mut self.nodes[i];
         if need == Need::File && node.size >= WHOLE && node.before.is_none() {
             let end = pages_of(node.size);
@@ -299,54 +373,113 @@ impl Witness {
     }
 
     /// Attributes of a name were told.
-    fn looked(&mut self, path: &Path) {
-        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+    fn looked(&mut self, path: PathBuf, sample: bool) {
+        if self.looked.len() >= ENTRIES || self.looked.contains_key(path.as_os_str()) {
+            return;
+        }
+        let at_us = self.now_us();
+        let listed = self.listed.get(&path, Need::Attributes).is_some();
+        let found = listed
+            .then(|| self.found_before(&path, Need::Attributes))
+            .flatten();
+        let done = found.is_some();
+        if let Some(is) = found {
+            self.node(path.clone(), Need::Attributes, None, is, false);
+        } else if sample {
+            self.may_stand_in(&path, at_us);
+        }
+        let at = (!done).then_some(at_us);
+        self.looked.insert(path.into_os_string(), at);
+    }
+
+    /// The block of inodes in which one lies that was found by a path, as its file system reads them.
+    fn block(&self, path: &Path, key: InodeKey) -> (u64, u64) {
+        let block = match self.places.reads_inodes_ahead(path) {
+            true => inode_block::read_ahead(key.ino),
+            false => inode_block::of(key.ino),
+        };
+        (key.dev, block)
+    }
+
+    /// Remembers a name that may stand for all whose inodes are read with its own: of several that which comes first in their order, in each run the same.
+    fn may_stand_in(&mut self, path: &Path, at_us: u64) {
+        let Ok(st) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) else {
             return;
         };
-        if self.names >= ENTRIES || !self.known.insert((false, path.to_owned())) {
+        let (dev, block) = self.block(path, InodeKey::new(st.st_dev, st.st_ino));
+        let parent = path.parent().unwrap_or(path).as_os_str().to_owned();
+        let own = || (path.as_os_str().to_owned(), at_us);
+        let (name, at) = self
+            .stand_in
+            .entry((dev, block, parent))
+            .or_insert_with(own);
+        if path.as_os_str() < name.as_os_str() {
+            *name = path.as_os_str().to_owned();
+        }
+        *at = at_us.min(*at);
+    }
+
+    fn look_up_name(&mut self, path: &Path, at_us: u64) {
+        if path.file_name().is_none() {
             return;
         }
-        let at = self.now_us();
-        self.names += 1;
-        let name = (name.to_owned(), at);
-        match self.looked.get_mut(directory) {
-            Some(names) => names.push(name),
-            None => drop(self.looked.insert(directory.to_owned(), vec![name])),
-        }
-        if let (Some(replay), Some(i)) = (
-            &self.replay,
-            self.listed.get(&(path.to_owned(), Need::Attributes)),
-        ) {
-            replay.needed(*i);
+        let known = Need::ALL.iter().find_map(|n| self.found_before(path, *n));
+        let i = match known {
+            Some(is) => self.node(path.to_owned(), Need::Attributes, None, is, false),
+            None => self.resolve(path).and_then(|(path, found)| {
+                let st = raw::fstat(found.as_raw_fd()).ok()?;
+                self.node(path, Need::Attributes, Some(&found), st.into(), false)
+            }),
+        };
+        if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
+            node.at_us = node.at_us.min(at_us);
         }
     }
 
-    /// Looks up names whose attributes were told, at the end: nobody waits for it before.
+    /// Looks up names whose attributes were told and that the profile has not: all of them, if they are few; otherwise one for each block of inodes that none of the
+    /// profile's lies in, and for each directory that is not listed as well.
     fn look_up_names(&mut self) {
-        let step = if self.names > NAMES { ONE_OF } else { 1 };
-        for (directory, mut names) in std::mem::take(&mut self.looked) {
-            names.sort();
-            for (name, at_us) in names.into_iter().step_by(step) {
-                let path = directory.join(name);
-                let known = Need::ALL.iter().find_map(|n| self.found_before(&path, *n));
-                let i = match known {
-                    Some(st) => self.node(path, Need::Attributes, None, &st, false),
-                    None => self.resolve(&path).and_then(|(path, found)| {
-                        let st = raw::fstat(found.as_raw_fd()).ok()?;
-                        self.node(path, Need::Attributes, Some(&found), &st, false)
-                    }),
-                };
-                if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
-                    node.at_us = node.at_us.min(at_us);
+        let looked = std::mem::take(&mut self.looked);
+        let mut names: Vec<(u64, OsString)> = Vec::new();
+        if looked.len() <= NAMES {
+            let left = looked
+                .into_iter()
+                .filter_map(|(name, at)| Some((at?, name)));
+            names.extend(left);
+        } else {
+            let known = self.nodes.iter().filter(|n| n.need == Need::Attributes);
+            let mut blocks: HashSet<(u64, u64)> =
+                known.map(|n| self.block(&n.path, n.key())).collect();
+            let mut stand_in: Vec<_> = std::mem::take(&mut self.stand_in).into_iter().collect();
+            stand_in.sort();
+            for ((dev, block, parent), (name, at_us)) in stand_in {
+                let listed = self.by_path.get(Path::new(&parent), Need::Listing);
+                if blocks.insert((dev, block)) || listed.is_none() {
+                    names.push((at_us, name));
                 }
             }
         }
+        names.sort();
+        for (at_us, name) in names {
+            self.look_up_name(Path::new(&name), at_us);
+        }
     }
 
-    /// The attributes of what the profile has by this name, if it has been looked up: a system call for each name that is known is spared.
-    fn found_before(&self, path: &Path, need: Need) -> Option<libc::stat> {
-        let i = self.listed.get(&(path.to_owned(), need))?;
-        self.replay.as_ref()?.found(*i)
+    /// The attributes of what the profile has by this name, if it still is what it was: what has been found so before was looked up without links, and this run has
+    /// not made it.
+    fn found_before(&self, path: &Path, need: Need) -> Option<Attributes> {
+        let entry = &self.profile.entries[self.listed.get(path, need)?];
+        if !self.places.is_looked_at(path) {
+            return None;
+        }
+        let st = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let kind = FileType::from_raw_mode(st.st_mode);
+        let fits = match need {
+            Need::File => kind == FileType::RegularFile,
+            Need::Listing => kind == FileType::Directory,
+            Need::Attributes => true,
+        };
+        (fits && st.st_ino == entry.inode).then(|| st.into())
     }
 
     /// The absolute name without links of something on a disk, and what finds it.
@@ -367,18 +500,18 @@ impl Witness {
         path: PathBuf,
         need: Need,
         found: Option<&OwnedFd>,
-        st: &libc::stat,
+        is: Attributes,
         maybe: bool,
     ) -> Option<usize> {
-        let listed = self.listed.get(&(path.clone(), need)).copied();
+        let listed = self.listed.get(&path, need);
         let needed = |i: usize| self.replay.iter().for_each(|replay| replay.needed(i));
-        if let Some(i) = self.by_path.get(&(path.clone(), need)) {
-            let node = &mut self.nodes[*i];
+        if let Some(i) = self.by_path.get(&path, need) {
+            let node = &mut self.nodes[i];
             if node.maybe && !maybe {
                 node.maybe = false;
                 listed.into_iter().for_each(needed);
             }
-            return Some(*i);
+            return Some(i);
         }
         // What the run makes itself is not there the next time.
         let what = StatxFlags::BTIME;
@@ -392,16 +525,17 @@ impl Witness {
             listed.into_iter().for_each(needed);
         }
         let i = self.nodes.len();
-        self.by_path.insert((path.clone(), need), i);
+        self.by_path.insert(&path, need, i);
         if need == Need::File {
-            self.by_key.insert(InodeKey::new(st.st_dev, st.st_ino), i);
+            self.by_key.insert(is.key, i);
         }
         self.nodes.push(Node {
             path,
             need,
-            size: st.st_size.max(0) as u64,
-            modified: st.st_mtime,
-            inode: st.st_ino,
+            size: is.size,
+            modified: is.modified,
+            device: is.key.dev,
+            inode: is.key.ino,
             at_us: self.now_us(),
             touched: Vec::new(),
             looks: 0,
@@ -415,11 +549,19 @@ impl Witness {
     /// A file that may have been needed is.
     fn is_needed(&mut self, i: usize) {
         if std::mem::take(&mut self.nodes[i].maybe)
-            && let Some(i) = self.listed.get(&(self.nodes[i].path.clone(), Need::File))
+            && let Some(i) = self.listed.get(&self.nodes[i].path, Need::File)
             && let Some(replay) = &self.replay
         {
-            replay.needed(*i);
+            replay.needed(i);
         }
+    }
+
+    /// What was told to be read since this was asked last.
+    fn take_reads(&mut self) {
+        let reads = std::mem::take(&mut *lock(&self.reads));
+        reads
+            .into_iter()
+            .for_each(|(key, range)| self.read(key, range));
     }
 
     /// A process is about to read.
@@ -465,6 +607,7 @@ impl Witness {
             return;
         }
         let pagemap = Pagemap::of(pid).ok();
+        let scans = self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN);
         let mut hooked = false;
         for line in text.split(|b| *b == b'\n') {
             let Some(map) = Mapping::of(line) else {
@@ -475,6 +618,9 @@ impl Witness {
                 continue;
             };
             let Some(pagemap) = &pagemap else { continue };
+            if !scans && self.listed.get(&map.path, Need::File).is_some() {
+                continue;
+            }
             let mut pages = Vec::new();
             let mut mark = |found: std::ops::Range<u64>| {
                 let at = |address: u64| (map.offset + (address - map.start)) / PAGE;
@@ -520,7 +666,7 @@ impl Witness {
             if node.need == Need::Attributes && richer.contains(node.path.as_path()) {
                 return None;
             }
-            let entry = self.listed.get(&(node.path.clone(), node.need)).copied();
+            let entry = self.listed.get(&node.path, node.need);
             let pages = match node.need {
                 Need::File => self.pages(node, entry, entry.and_then(|i| before.get(&i)))?,
                 Need::Listing | Need::Attributes => Vec::new(),
@@ -555,8 +701,7 @@ impl Witness {
         let file = found.is_regular().then(|| found.open()).flatten();
         let missing = file.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
         let cached = missing.map(|missing| complement(&missing, end));
-        let before = fetched.and_then(|b| b.pages.as_ref());
-        let before = before.or(node.before.as_ref());
+        let before = fetched.or(node.before.as_ref());
         let mut pages = node.touched.clone();
         // Where page tables tell, what the kernel has read around what was touched is not needed, unless it was touched after the last look.
         let waited_for = entry.is_some() || node.looks == 0;
@@ -581,6 +726,10 @@ impl Witness {
 }
 
 impl Node {
+    fn key(&self) -> InodeKey {
+        InodeKey::new(self.device, self.inode)
+    }
+
     fn touch(&mut self, pages: PageRange) {
         /// Ranges that are kept apart until they are put in order.
         const MANY: usize = 4096;

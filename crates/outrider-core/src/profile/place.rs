@@ -5,8 +5,9 @@
 //! that was found. File systems whose files lie on nothing (/proc, /dev, tmpfs) are left alone, and so are those of servers, which may not answer.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
@@ -35,9 +36,9 @@ const SERVERS: [&str; 12] = [
 /// Looks names up. Cheap to share.
 pub struct Places {
     /// By where they are mounted.
-    mounts: HashMap<PathBuf, Mount>,
+    mounts: HashMap<OsString, Mount>,
     /// Their directories, as they are found; `None`: they are left alone.
-    roots: Mutex<HashMap<PathBuf, Option<Arc<Root>>>>,
+    roots: Mutex<HashMap<OsString, Option<Arc<Root>>>>,
 }
 
 struct Root {
@@ -107,7 +108,7 @@ impl Places {
             // Of two at one place the later one is seen.
             mounts: all
                 .into_iter()
-                .map(|m| (m.mount_point.clone(), m))
+                .map(|m| (m.mount_point.clone().into_os_string(), m))
                 .collect(),
             roots: Mutex::default(),
         }
@@ -117,19 +118,19 @@ impl Places {
     fn mount_of<'a>(&self, path: &'a Path) -> &'a Path {
         let mut above = path.ancestors();
         above
-            .find(|p| self.mounts.contains_key(*p))
+            .find(|p| self.mounts.contains_key(p.as_os_str()))
             .unwrap_or(Path::new("/"))
     }
 
     fn root(&self, at: &Path) -> Option<Arc<Root>> {
-        if let Some(known) = lock(&self.roots).get(at) {
+        if let Some(known) = lock(&self.roots).get(at.as_os_str()) {
             return known.clone();
         }
         let find = || {
             let served = |m: &Mount| {
                 m.fs_type == "autofs" || SERVERS.iter().any(|s| m.fs_type.starts_with(s))
             };
-            if self.mounts.get(at).is_some_and(served) {
+            if self.mounts.get(at.as_os_str()).is_some_and(served) {
                 return None;
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -139,13 +140,19 @@ impl Places {
             disk.then(|| Arc::new(Root { dir, dev }))
         };
         let found = find();
-        lock(&self.roots).insert(at.to_owned(), found.clone());
+        lock(&self.roots).insert(at.as_os_str().to_owned(), found.clone());
         found
     }
 
     /// Whether what has this absolute path may be looked up.
     pub fn is_looked_at(&self, path: &Path) -> bool {
         self.root(self.mount_of(path)).is_some()
+    }
+
+    /// Whether a path's file system reads many blocks of inodes where one is asked for.
+    pub fn reads_inodes_ahead(&self, path: &Path) -> bool {
+        let mount = self.mounts.get(self.mount_of(path).as_os_str());
+        mount.is_some_and(|m| m.fs_type.starts_with("ext"))
     }
 
     /// The `st_dev` of a path's file system, if it is looked at.

@@ -1,49 +1,45 @@
 //! Fetching what a profile has, from the start of a run on.
 //!
-//! A thread of its own goes through the entries in the order of need and has the engine's lane look them up, list them and bring their pages, as far as
-//! they are missing: deep, because each of them waits for a directory, an inode and its first page one after the other. It goes on as the ledger has memory
-//! for it and as the profile's [`Credit`] lasts. Where the files lie on a device with a head it first looks all of them up, in the order of their inodes, and
-//! then brings them in the order of their places, one sweep as far as the memory reaches.
+//! A thread of its own takes from the [`Course`] what is wanted next, as an [`Intent`], and has the engine's lane look it up, list it or bring its pages, as far as
+//! they are missing. It hears what came of that, and what was needed.
 //!
 //! Nothing is opened while the service holds nothing open (before umount(2), for programs that watch), and nothing after the end of the run.
 
-use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use outrider_sys::cache;
+use outrider_sys::raw::blocks_read;
 use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE, PageRange, pages_of};
 
-use super::credit::Credit;
+use super::course::{Books, Came, Course, Wanted, cut};
 use super::model::{Need, Outcome, Profile, Seen};
 use super::observe::WHOLE;
 use super::place::{Found, Places};
+use crate::asked;
+use crate::clock::{Clock, Monotonic};
 use crate::engine::{self, Bench, Call, Client, Engine, Errand, Handle, Lane};
+use crate::exclude::Excluded;
+use crate::explain::{Asking, Explain, Subject};
+use crate::intent::{Intent, Target};
 use crate::ledger::{Holder, Ledger};
 use crate::lock;
 use crate::residency;
 use crate::shared::{Note, Shared};
-use crate::tree::inode_block;
+use crate::shm::{Fate, Figure, Origin};
 use crate::tree::listing::Listing;
 
 /// Whom the lane's calls are made for: nobody's entry.
 const OWNER: usize = usize::MAX;
-/// Bytes that one errand brings: some sixteen times as much as a program has on its way that reads in order, so that threads are many on many files and few on
-/// large ones.
-const PIECE: u64 = 1 << 20;
-/// Errands that wait or go on at a time: four for each thread of the lane.
-const AHEAD: usize = 64;
-/// Names whose attributes one errand asks for.
-const NAMES: usize = 32;
-/// Bytes that a look-up is taken to cost: the block of an inode or of a directory.
-const LOOK_UP: u64 = PAGE;
 /// So long after the last was fetched what is still unused is not held for the job any more.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks at memory and credit while neither lets it go on.
@@ -60,48 +56,44 @@ pub struct Figures {
     pub lost: AtomicU64,
     /// Of what was fetched, bytes of entries that were needed; a page for those that were only looked up.
     pub used: AtomicU64,
-    /// What was fetched, a page for what was only looked up.
+    /// What was asked for, a page for what was only looked up.
     pub counted: AtomicU64,
 }
 
-/// What the service tells.
+/// What the service and the lane tell.
 enum Message {
     /// An entry was needed.
     Needed(usize),
-    /// An errand is done, which has asked for so many bytes.
-    Done(u64),
+    /// An errand is done.
+    Done(Wanted, Came),
     /// A file has so many pages that are needed.
     Pages(usize, u64),
-    /// Looking up is done: places of entries.
-    Places(Vec<(usize, u64)>),
     End,
 }
 
-/// What an entry was found to be.
-#[derive(Clone, Debug)]
-pub struct Before {
-    /// Its attributes.
-    pub st: libc::stat,
-    /// Pages of a large file that were cached or were fetched, ascending, where the kernel tells.
-    pub pages: Option<Vec<PageRange>>,
-}
+/// Pages of a large file that were cached when it was opened ahead, or were fetched, ascending.
+pub type Before = Vec<PageRange>;
 
 struct Common {
     shared: Arc<Shared>,
     allowed: AtomicBool,
     held_back: AtomicBool,
     ended: AtomicBool,
+    /// Something is left to be fetched.
+    fetching: AtomicBool,
     /// A device was seen to have a head.
     seeks: AtomicBool,
     untouchable: Mutex<HashSet<InodeKey>>,
     profile: Arc<Profile>,
     places: Arc<Places>,
     figures: Arc<Figures>,
-    /// What was fetched of each entry, bytes, a page for what was only looked up; and whether it was needed.
-    counted: Vec<AtomicU64>,
-    needed: Vec<AtomicBool>,
-    /// What entries were found to be like, by their numbers.
+    /// What came of each entry.
+    books: Arc<Books>,
+    /// What was cached of large files, by the numbers of entries.
     before: Mutex<HashMap<usize, Before>>,
+    /// Below which nothing is opened.
+    excluded: Excluded,
+    explain: Arc<Explain>,
     tell: Mutex<Sender<Message>>,
 }
 
@@ -139,36 +131,20 @@ impl Common {
             let key = InodeKey::new(found.st.st_dev, found.st.st_ino);
             !self.is_untouchable(key)
         });
-        match &found {
-            Some(found) => {
-                let (st, pages) = (found.st, None);
-                let mut before = lock(&self.before);
-                before.entry(entry).or_insert(Before { st, pages });
-            }
-            None => drop(self.figures.lost.fetch_add(1, Relaxed)),
+        if found.is_none() {
+            self.figures.lost.fetch_add(1, Relaxed);
         }
         found
     }
 }
 
-/// One errand: entries that are looked up or listed, or a part of a file.
-enum Job {
-    /// Names that are looked up, and directories that are listed.
-    Names(Vec<usize>),
-    /// Pages of a file: all of a small one, or so many of its pages from some on, counted among those that are needed.
-    Pages(usize, Range<u64>),
-    /// Entries of files whose places are looked for.
-    Look(Vec<usize>),
-}
-
 struct Task {
     common: Arc<Common>,
     device: DeviceId,
-    job: Job,
+    wanted: Wanted,
     /// It is a part of a sweep.
     sweep: bool,
-    /// Bytes that were asked for.
-    asked: Cell<u64>,
+    came: RefCell<Came>,
 }
 
 impl std::fmt::Debug for Task {
@@ -183,31 +159,31 @@ impl Errand for Task {
     }
 
     fn go(self: Box<Self>, bench: &Bench<'_>) {
-        let mut places = Vec::new();
-        let bytes = match &self.job {
-            _ if !bench.permits() => 0,
-            Job::Names(entries) => {
-                entries.iter().for_each(|i| self.look_up(*i));
-                0
+        let before = blocks_read();
+        let mut came = Came::default();
+        match &self.wanted {
+            _ if !bench.permits() => {}
+            Wanted::Names(entries) => entries.iter().for_each(|i| self.look_up(*i)),
+            Wanted::Places(entries) => {
+                came.places = entries.iter().filter_map(|i| self.place(*i)).collect();
             }
-            Job::Look(entries) => {
-                places = entries.iter().filter_map(|i| self.place(*i)).collect();
-                0
+            Wanted::Pages(entry, pages) => {
+                came.bytes = self.bring(bench, *entry, pages.clone()).unwrap_or(0);
             }
-            Job::Pages(entry, pages) => self.bring(bench, *entry, pages.clone()).unwrap_or(0),
-        };
-        self.common.figures.fetched.fetch_add(bytes, Relaxed);
-        self.asked.set(bytes);
-        if matches!(self.job, Job::Look(_)) {
-            self.common.tell(Message::Places(places));
+            Wanted::Probe(entries) => came.cold = entries.iter().any(|i| self.is_cold(*i)),
         }
+        came.cold |= came.bytes > 0 || blocks_read() != before;
+        self.common.figures.fetched.fetch_add(came.bytes, Relaxed);
+        self.came.replace(came);
     }
 }
 
 impl Drop for Task {
     /// Done or dropped: whoever counts is told.
     fn drop(&mut self) {
-        self.common.tell(Message::Done(self.asked.get()));
+        let wanted = std::mem::replace(&mut self.wanted, Wanted::Names(Vec::new()));
+        let done = Message::Done(wanted, self.came.take());
+        self.common.tell(done);
     }
 }
 
@@ -242,6 +218,23 @@ impl Task {
         let handle = Handle::new(found.open()?);
         let place = handle.placement().addresses(&(first..first + 1));
         Some((i, place.map_or(0, |at| at.start)))
+    }
+
+    /// Whether something of an entry is not cached.
+    fn is_cold(&self, i: usize) -> bool {
+        let before = blocks_read();
+        let Some(found) = self.common.find(i) else {
+            return false;
+        };
+        let pages = self.common.profile.entries[i].pages(found.size());
+        let file = found.is_regular().then(|| found.open()).flatten();
+        let of = pages.first().zip(pages.last());
+        let missing = file.zip(of).is_some_and(|(file, (first, last))| {
+            let span = PageRange::new(first.start, last.end);
+            let missing = residency::missing(file.as_fd(), span);
+            missing.is_some_and(|missing| !intersect(&pages, &missing).is_empty())
+        });
+        missing || blocks_read() != before
     }
 
     /// Brings what is missing of some of the pages that are needed of a file.
@@ -292,28 +285,8 @@ impl Task {
         pages.extend(wanted);
         pages.sort_unstable_by_key(|r| r.start);
         let pages = super::model::join(pages.into_iter(), 0);
-        if let Some(before) = lock(&self.common.before).get_mut(&i) {
-            before.pages = Some(pages);
-        }
+        lock(&self.common.before).entry(i).or_insert(pages);
     }
-}
-
-/// Pages `part` of those in `ranges`, counted through.
-fn cut(ranges: &[PageRange], part: Range<u64>) -> Vec<PageRange> {
-    let mut before = 0;
-    let mut out = Vec::new();
-    for range in ranges {
-        let own = before..before + range.len();
-        let (start, end) = (own.start.max(part.start), own.end.min(part.end));
-        if start < end {
-            out.push(PageRange::new(
-                range.start + (start - own.start),
-                range.start + (end - own.start),
-            ));
-        }
-        before = own.end;
-    }
-    out
 }
 
 /// What is in both, which ascend.
@@ -350,6 +323,7 @@ pub struct Replay {
     common: Arc<Common>,
     lane: Lane,
     figures: Arc<Figures>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Replay {
@@ -360,17 +334,20 @@ impl Replay {
         ledger: Arc<Ledger>,
         profile: Arc<Profile>,
         places: Arc<Places>,
+        (excluded, explain): (Excluded, Arc<Explain>),
     ) -> Option<Replay> {
         let (tell, told) = channel();
         let figures = Arc::<Figures>::default();
-        let entries = profile.entries.len();
+        let course = Course::new(profile.clone(), ledger.allowance(Holder::Remembered));
         let common = Arc::new(Common {
-            counted: (0..entries).map(|_| AtomicU64::new(0)).collect(),
-            needed: (0..entries).map(|_| AtomicBool::new(false)).collect(),
+            books: course.books(),
+            excluded,
+            explain,
             shared,
             allowed: AtomicBool::new(true),
             held_back: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            fetching: AtomicBool::new(true),
             seeks: AtomicBool::new(profile.seeks),
             untouchable: Mutex::default(),
             profile,
@@ -384,20 +361,17 @@ impl Replay {
             common: common.clone(),
             lane: lane.clone(),
             ledger,
-            credit: Credit::new(common.profile.runs, common.profile.used, common.profile.bad),
-            ahead: 0,
-            unused: 0,
-            places: Vec::new(),
-            pace: Pace::default(),
-            sweeps: false,
-            more: VecDeque::new(),
+            course,
+            clock: Monotonic::begin(),
+            outcomes: HashMap::new(),
         };
         let thread = std::thread::Builder::new().name("outrider-replay".into());
-        thread.spawn(move || guide.run(&told)).ok()?;
+        let thread = thread.spawn(move || guide.run(&told)).ok()?;
         Some(Replay {
             common,
             lane,
             figures,
+            thread: Mutex::new(Some(thread)),
         })
     }
 
@@ -427,27 +401,30 @@ impl Replay {
         self.common.held_back.store(false, SeqCst);
     }
 
+    /// Whether something is left to be fetched.
+    pub fn is_fetching(&self) -> bool {
+        self.common.fetching.load(Relaxed)
+    }
+
     /// Whether nothing is open.
     pub fn is_idle(&self) -> bool {
         self.lane.is_idle()
     }
 
-    /// Nothing is fetched any more.
+    /// Nothing is fetched any more, and all that was told is counted: the thread waits for nobody.
     pub fn end(&self) {
         self.common.ended.store(true, SeqCst);
         self.lane.cancel_all();
         self.lane.let_go(None);
         self.common.tell(Message::End);
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
+        }
     }
 
     /// Whether a device was seen to have a head, now or before.
     pub fn seeks(&self) -> bool {
         self.common.seeks.load(Relaxed)
-    }
-
-    /// What an entry was found to be, if it has been looked up.
-    pub fn found(&self, entry: usize) -> Option<libc::stat> {
-        lock(&self.common.before).get(&entry).map(|b| b.st)
     }
 
     /// What was cached or fetched of entries.
@@ -466,14 +443,23 @@ impl Replay {
         let seen: HashSet<(&Path, Need)> = seen.iter().map(|s| (&*s.path, s.need)).collect();
         let mut outcome = Outcome::default();
         for (i, entry) in common.profile.entries.iter().enumerate() {
-            let bytes = common.counted[i].load(Relaxed);
-            outcome.fetched += bytes;
-            let was_seen = || seen.contains(&(entry.path.as_path(), entry.need));
-            if common.needed[i].load(Relaxed) || was_seen() {
-                outcome.used += bytes;
+            if seen.contains(&(entry.path.as_path(), entry.need)) {
+                common.books.set_needed(i);
             }
         }
-        common.figures.used.store(outcome.used, Relaxed);
+        let sum = common.books.sum();
+        (outcome.fetched, outcome.used) = sum.counted;
+        common.figures.counted.store(sum.counted.0, Relaxed);
+        common.figures.used.store(sum.counted.1, Relaxed);
+        // What was only seen at the end was not told before.
+        let header = common.shared.header();
+        let of = &header.sources[Origin::Remembered as usize];
+        let (fetched, used) = sum.fetched;
+        of[Fate::Used as usize].store(used, Relaxed);
+        of[Fate::Late as usize].store(sum.late, Relaxed);
+        of[Fate::Wasted as usize].store(fetched - used, Relaxed);
+        header.total.figures.add(Figure::Used, used);
+        header.total.figures.add(Figure::Wasted, fetched - used);
         outcome
     }
 }
@@ -483,235 +469,93 @@ struct Guide {
     common: Arc<Common>,
     lane: Lane,
     ledger: Arc<Ledger>,
-    credit: Credit,
-    /// Errands that wait or go on.
-    ahead: usize,
-    /// Bytes that were fetched and not needed yet.
-    unused: u64,
-    places: Vec<(usize, u64)>,
-    pace: Pace,
-    /// What is submitted is part of a sweep.
-    sweeps: bool,
-    /// Pages of files that are left, counted among those that are needed.
-    more: VecDeque<(usize, Range<u64>)>,
-}
-
-/// How fast errands are done while many are under way: a device with a head does them one after the other, seek by seek, and only sorting helps; every other one
-/// does many at a time, however late it answers.
-#[derive(Debug, Default)]
-struct Pace {
-    last: Option<Instant>,
-    took: Duration,
-    done: u32,
-    bytes: u64,
-}
-
-impl Pace {
-    /// Errands that have to be under way: half of the lane's threads.
-    const DEEP: usize = 8;
-    /// Errands that are looked at, some 100 ms of a disk's.
-    const ENOUGH: u32 = 16;
-    /// From one to the next: half an average seek of a disk, and more than the slowest of stores takes for one of sixteen at a time.
-    const SEEK: Duration = Duration::from_millis(3);
-    /// Bytes that take so long by themselves, at 60 MB/s, are no seek's fault.
-    const LARGE: u64 = 180 << 10;
-
-    /// An errand is done, one of `ahead` that were under way, which has asked for so many bytes.
-    fn done(&mut self, ahead: usize, bytes: u64, now: Instant) {
-        if bytes == 0 {
-            // What was cached took no time: neither does the next begin here.
-            return;
-        }
-        if let Some(last) = self.last.replace(now).filter(|_| ahead >= Self::DEEP) {
-            self.took += now - last;
-            self.done += 1;
-            self.bytes += bytes;
-        }
-    }
-
-    /// Whether the device has a head, as far as that is seen.
-    fn seeks(&self) -> bool {
-        self.done >= Self::ENOUGH
-            && self.took / self.done >= Self::SEEK
-            && self.bytes / u64::from(self.done) < Self::LARGE
-    }
+    course: Course,
+    clock: Monotonic,
+    /// Where it is counted what comes of entries, if anybody wants to know.
+    outcomes: HashMap<usize, Arc<asked::Outcome>>,
 }
 
 impl Guide {
     fn run(mut self, told: &Receiver<Message>) {
-        let common = self.common.clone();
-        let profile = &common.profile;
-        let likely: Vec<usize> = (profile.entries.iter().enumerate())
-            .filter(|(_, e)| e.seen.is_likely())
-            .map(|(i, _)| i)
-            .collect();
-        let all_fits = profile.bytes() <= self.allowance();
-        let goes_on = match profile.seeks && all_fits {
-            true => self.sweep(&likely, told),
-            false => self.in_order(&likely, all_fits, told),
-        };
-        if goes_on.and_then(|()| self.finish(told)).is_some() {
-            self.wind_up(told);
-        }
+        let _ = self.go(told);
         self.ledger.hold(Holder::Remembered, 0);
+        for (i, outcome) in self.outcomes.drain() {
+            let books = &self.common.books;
+            let left = books.fetched(i).saturating_sub(outcome.get(Fate::Used));
+            outcome.add(Fate::Wasted, left);
+        }
     }
 
-    fn allowance(&self) -> u64 {
-        self.ledger.allowance(Holder::Remembered)
+    /// Until all is fetched, and what of it is unused is not held for the job any more. `None`: the run is over.
+    fn go(&mut self, told: &Receiver<Message>) -> Option<()> {
+        while !self.course.is_over() {
+            self.hear_all(told)?;
+            self.ask();
+            self.hear(told, PAUSE)?;
+        }
+        self.common.fetching.store(false, Relaxed);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let held = if left.is_zero() {
+                0
+            } else {
+                self.course.unused()
+            };
+            self.ledger.hold(Holder::Remembered, held);
+            self.hear(told, left.max(Duration::from_millis(50)))?;
+        }
     }
 
-    /// In the order of need, until the device is seen to have a head, if the rest then `may_sweep`. `None`: the run is over.
-    fn in_order(
-        &mut self,
-        entries: &[usize],
-        may_sweep: bool,
-        told: &Receiver<Message>,
-    ) -> Option<()> {
-        let mut names = Vec::new();
-        let mut blocks = HashSet::new();
-        for (n, i) in entries.iter().enumerate() {
-            if self.pace.seeks() {
-                self.common.seeks.store(true, Relaxed);
-                if may_sweep {
-                    let rest = names.iter().chain(&entries[n..]).copied();
-                    return self.sweep(&rest.collect::<Vec<_>>(), told);
+    /// Asks for all that may be asked for now.
+    fn ask(&mut self) {
+        while !self.common.is_held_back() {
+            let allowance = self.ledger.allowance(Holder::Remembered);
+            let Some(wanted) = self.course.next(allowance) else {
+                return;
+            };
+            self.ledger.hold(Holder::Remembered, self.course.unused());
+            self.issue(Intent::of_profile(wanted));
+        }
+    }
+
+    /// Takes what the profile wants: the lane is asked for it.
+    fn issue(&mut self, intent: Intent<'static>) {
+        let Target::Remembered(mut wanted) = intent.target else {
+            return;
+        };
+        let common = &self.common;
+        let entries = &common.profile.entries;
+        if !common.excluded.is_empty() {
+            let left = |i: &usize| common.excluded.holds(&entries[*i].path);
+            match &mut wanted {
+                Wanted::Names(of) | Wanted::Places(of) | Wanted::Probe(of) => {
+                    let all = of.len();
+                    of.retain(|i| !left(i));
+                    let gone = (all - of.len()) as u64;
+                    common.figures.lost.fetch_add(gone, Relaxed);
                 }
-            }
-            let entry = &self.common.profile.entries[*i];
-            if entry.need == Need::File && !entry.spans.is_empty() {
-                self.flush(&mut names, told)?;
-                self.pages(*i, told)?;
-                continue;
-            }
-            // The attributes of what lies in one block are read together, whose names may not be.
-            let lone = entry.need == Need::Listing || blocks.insert(inode_block::of(entry.inode));
-            names.push(*i);
-            if lone || names.len() >= NAMES {
-                self.flush(&mut names, told)?;
+                Wanted::Pages(i, _) if left(i) => {
+                    common.figures.lost.fetch_add(1, Relaxed);
+                    return self.course.left(&wanted);
+                }
+                Wanted::Pages(..) => {}
             }
         }
-        self.flush(&mut names, told)
-    }
-
-    /// In the order of places: a look at all of them first.
-    fn sweep(&mut self, entries: &[usize], told: &Receiver<Message>) -> Option<()> {
-        let profile = self.common.profile.clone();
-        let mut by_inode = entries.to_vec();
-        by_inode.sort_by_key(|i| profile.entries[*i].inode);
-        let (files, names): (Vec<usize>, Vec<usize>) =
-            (by_inode.into_iter()).partition(|i| profile.entries[*i].need == Need::File);
-        for part in names.chunks(NAMES) {
-            self.submit(Job::Names(part.to_vec()), 0, told)?;
-        }
-        for part in files.chunks(NAMES) {
-            self.submit(Job::Look(part.to_vec()), 0, told)?;
-        }
-        while self.ahead > 0 {
-            self.hear(told, PAUSE)?;
-        }
-        let mut places = std::mem::take(&mut self.places);
-        places.sort_by_key(|(i, place)| (*place, *i));
-        self.sweeps = true;
-        for (i, _) in places {
-            self.pages(i, told)?;
-        }
-        Some(())
-    }
-
-    fn flush(&mut self, names: &mut Vec<usize>, told: &Receiver<Message>) -> Option<()> {
-        if names.is_empty() {
-            return Some(());
-        }
-        let names = std::mem::take(names);
-        for i in &names {
-            self.count(*i, LOOK_UP);
-        }
-        let cost = LOOK_UP * names.len() as u64;
-        self.submit(Job::Names(names), cost, told)
-    }
-
-    /// What is needed of a file: its first piece, and the others once it is known how long the file is now.
-    fn pages(&mut self, i: usize, told: &Receiver<Message>) -> Option<()> {
-        let entry = &self.common.profile.entries[i];
-        let pages: u64 = entry.pages(entry.size).iter().map(PageRange::len).sum();
-        if pages > 0 {
-            self.piece(i, 0..pages.min(PIECE / PAGE), told)?;
-        }
-        self.further(told)
-    }
-
-    /// What is left of files whose length is known.
-    fn further(&mut self, told: &Receiver<Message>) -> Option<()> {
-        while let Some((i, left)) = self.more.pop_front() {
-            let end = left.end.min(left.start + PIECE / PAGE);
-            if end < left.end {
-                self.more.push_front((i, end..left.end));
-            }
-            self.piece(i, left.start..end, told)?;
-        }
-        Some(())
-    }
-
-    fn piece(&mut self, i: usize, pages: Range<u64>, told: &Receiver<Message>) -> Option<()> {
-        let bytes = (pages.end - pages.start) * PAGE;
-        self.count(i, bytes);
-        self.submit(Job::Pages(i, pages), bytes, told)
-    }
-
-    /// All that was asked for is done, and all that this has shown to be left.
-    fn finish(&mut self, told: &Receiver<Message>) -> Option<()> {
-        while self.ahead > 0 || !self.more.is_empty() {
-            self.further(told)?;
-            self.hear(told, PAUSE)?;
-        }
-        Some(())
-    }
-
-    fn count(&mut self, i: usize, bytes: u64) {
-        self.common.counted[i].fetch_add(bytes, Relaxed);
-        self.common.figures.counted.fetch_add(bytes, Relaxed);
-        if self.common.needed[i].load(Relaxed) {
-            self.use_of(bytes);
-        } else {
-            self.unused += bytes;
-        }
-    }
-
-    fn use_of(&mut self, bytes: u64) {
-        self.credit.used(bytes);
-    }
-
-    /// Has an errand done as soon as there is room for it.
-    fn submit(&mut self, job: Job, cost: u64, told: &Receiver<Message>) -> Option<()> {
-        while self.ahead >= AHEAD
-            || self.common.is_held_back()
-            || !self.credit.allows(cost)
-            || self.unused > self.allowance()
-        {
-            self.hear(told, PAUSE)?;
-        }
-        self.hear_all(told)?;
-        let first = match &job {
-            Job::Names(entries) | Job::Look(entries) => entries.first().copied(),
-            Job::Pages(entry, _) => Some(*entry),
+        let first = wanted.first().and_then(|i| entries.get(i));
+        let Some(device) = first.and_then(|entry| common.places.device(&entry.path)) else {
+            let left = u64::from(first.is_some());
+            common.figures.lost.fetch_add(left, Relaxed);
+            return self.course.left(&wanted);
         };
-        let path: &PathBuf = &self.common.profile.entries.get(first?)?.path;
-        let Some(device) = self.common.places.device(path) else {
-            self.common.figures.lost.fetch_add(1, Relaxed);
-            return Some(());
-        };
-        self.credit.fetched(cost);
-        self.ahead += 1;
-        self.ledger.hold(Holder::Remembered, self.unused);
         let task = Task {
-            common: self.common.clone(),
+            common: common.clone(),
             device: DeviceId(device),
-            job,
-            sweep: self.sweeps,
-            asked: Cell::new(0),
+            wanted,
+            sweep: self.course.sweeps(),
+            came: RefCell::default(),
         };
         self.lane.submit(OWNER, Call::Errand(Box::new(task)));
-        Some(())
     }
 
     fn hear_all(&mut self, told: &Receiver<Message>) -> Option<()> {
@@ -733,40 +577,70 @@ impl Guide {
     fn take(&mut self, message: Message) -> Option<()> {
         match message {
             Message::End => return None,
-            Message::Done(bytes) => {
-                self.pace.done(self.ahead, bytes, Instant::now());
-                self.ahead = self.ahead.saturating_sub(1);
-            }
-            Message::Places(places) => self.places.extend(places),
-            Message::Pages(i, pages) => {
-                if pages > PIECE / PAGE {
-                    self.more.push_back((i, PIECE / PAGE..pages));
+            Message::Done(wanted, came) => {
+                let bytes = came.bytes;
+                self.course.done(&wanted, came, self.clock.now());
+                let seeks = self.course.seeks();
+                self.common.seeks.store(seeks, Relaxed);
+                if let Some(i) = wanted.first().filter(|_| bytes > 0) {
+                    self.fetched(i, bytes);
                 }
             }
+            Message::Pages(i, pages) => self.course.has_pages(i, pages),
             Message::Needed(i) => {
-                let common = self.common.clone();
-                let needed = common.needed.get(i);
-                if needed.is_some_and(|needed| !needed.swap(true, Relaxed)) {
-                    let bytes = common.counted[i].load(Relaxed);
-                    self.unused = self.unused.saturating_sub(bytes);
-                    self.use_of(bytes);
+                if self.course.needed(i) {
+                    let bytes = self.common.books.fetched(i);
+                    self.used(i, bytes);
                 }
             }
         }
         Some(())
     }
 
-    /// All is fetched: what is unused is held for a while.
-    fn wind_up(&mut self, told: &Receiver<Message>) {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let held = if left.is_zero() { 0 } else { self.unused };
-            self.ledger.hold(Holder::Remembered, held);
-            let pause = left.max(Duration::from_millis(50));
-            if self.hear(told, pause).is_none() {
-                return;
-            }
+    /// Bytes of an entry were fetched.
+    fn fetched(&mut self, i: usize, bytes: u64) {
+        let header = self.common.shared.header();
+        header.foreseen[Origin::Remembered as usize].fetch_add(bytes, Relaxed);
+        header.total.figures.add(Figure::Prefetched, bytes);
+        self.explain(i, bytes);
+        if self.common.books.is_needed(i) {
+            self.used(i, bytes);
+        }
+    }
+
+    /// So many of the bytes of an entry that were fetched are needed.
+    fn used(&mut self, i: usize, bytes: u64) {
+        let header = self.common.shared.header();
+        let of = &header.sources[Origin::Remembered as usize];
+        of[Fate::Used as usize].fetch_add(bytes, Relaxed);
+        if let Some(outcome) = self.outcomes.get(&i) {
+            outcome.add(Fate::Used, bytes);
+        }
+    }
+
+    /// Says that a part of a file was fetched.
+    fn explain(&mut self, i: usize, bytes: u64) {
+        let explain = &self.common.explain;
+        let entry = &self.common.profile.entries[i];
+        let Some(device) = (explain.is_wanted())
+            .then(|| self.common.places.device(&entry.path))
+            .flatten()
+        else {
+            return;
+        };
+        let asking = Asking {
+            of: Subject {
+                pid: 0,
+                key: InodeKey::new(device, entry.inode),
+            },
+            origin: Origin::Remembered,
+            name: &entry.path,
+            ranges: &[0..bytes],
+        };
+        let model = self.lane.model(DeviceId(device));
+        let header = self.common.shared.header();
+        if let Some(outcome) = explain.asked(&asking, &model, header) {
+            self.outcomes.insert(i, outcome);
         }
     }
 }

@@ -40,8 +40,10 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                 .moving_at_once(i)
                 .unwrap_or_else(|| at_once(p.read(), p.hinted()));
             let walks = service.has_walked(p);
-            let at_once = if walks { LEAST_BLOCK } else { at_once };
-            let window = p.window().filter(|_| !walks);
+            // Beside what is fetched of a profile it reads what is left: names, inodes, and what is mapped around the pages that are there.
+            let by_blocks = walks || service.is_remembering();
+            let at_once = if by_blocks { LEAST_BLOCK } else { at_once };
+            let window = p.window().filter(|_| !by_blocks);
             let (in_flight, at) = p.in_flight();
             let streams = service.kernel.since(at) < STREAMS;
             let in_flight = if streams { in_flight } else { 0 };
@@ -99,6 +101,12 @@ impl<K: Kernel> Service<K> {
     fn has_walked(&self, process: &ProcState) -> bool {
         let walked = process.walked();
         walked.is_some_and(|at| self.kernel.since(at) < WALKED)
+    }
+
+    /// Whether what a profile has is being fetched.
+    fn is_remembering(&self) -> bool {
+        let remember = self.remember.as_ref();
+        remember.is_some_and(|remember| remember.is_fetching())
     }
 
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.

@@ -249,7 +249,8 @@ impl<K: Kernel> Service<K> {
     /// The job is remembered: what its profile has is fetched from here on.
     pub fn remember(mut self, job: Job) -> Service<K> {
         let (shared, ledger) = (self.shared.clone(), self.memory.ledger().clone());
-        let remember = Remember::start(job, &shared, &self.engine, &ledger, self.fetches);
+        let (engine, told) = (&self.engine, (&self.excluded, &self.explain));
+        let remember = Remember::start(job, &shared, engine, &ledger, self.fetches, told);
         self.remember = Some(remember);
         self.allow_walks();
         self

@@ -30,6 +30,8 @@ use crate::tree::listing::{self, Kind};
 /// Bytes that a list of a directory and looking up a few entries are taken to have on their way: blocks one after the other, which the kernel reads some more
 /// of.
 const LISTED: u64 = 16 << 10;
+/// Bytes that are asked for at once of a file: a window of the kernel's own readahead.
+const STEP: u64 = 128 << 10;
 /// Entries of a directory beyond which it is left alone.
 const ENTRIES: usize = 1 << 16;
 /// Bytes of a directory's entries that are read at once.
@@ -239,7 +241,8 @@ impl Bench<'_> {
     }
 
     /// Has ranges of a file fetched that `open` opens, page-aligned and ascending, and waits for the end of the last. Bytes that were asked for; `None` where
-    /// it may not be open. In a `sweep` over a disk that has a head there is no bound on what is in flight: what lies in its queue it sorts, and with less there
+    /// it may not be open. What has no room beside what others have on their way is asked for step by step, each once the one before is there: else it would
+    /// wait until nothing is. In a `sweep` over a disk that has a head there is no bound on what is in flight: what lies in its queue it sorts, and with less there
     /// the head moves half as often again, and nobody reads sooner (see `Engine::share`).
     pub fn bring(
         &self,
@@ -250,10 +253,8 @@ impl Bench<'_> {
         let (desk, client) = (self.desk, &self.desk.client);
         let life = client.life(self.owner);
         let note = client.note(self.owner)?;
-        let bytes: u64 = ranges.iter().map(|r| r.end - r.start).sum();
         let mut way = self.way.as_ref()?.borrow_mut();
-        let more = bytes.saturating_sub(LISTED);
-        if !self.permits() || !sweep && !way.grow(more, || client.is_held_back()) {
+        if !self.permits() {
             return None;
         }
         let file = Arc::new(Handle::held(open()?));
@@ -263,11 +264,25 @@ impl Bench<'_> {
         if !client.may_hold(self.owner, life) {
             return None;
         }
-        for range in ranges {
-            self.thread.fetch(&file, range.clone()).ok()?;
+        let mut asked: Option<u64> = None;
+        let mut bytes = 0;
+        for step in ranges.iter().flat_map(|r| units::pieces(r.clone(), STEP)) {
+            let len = step.end - step.start;
+            if !sweep && !way.try_grow(len) {
+                if let Some(last) = asked {
+                    file.wait_watched(last, desk.engine.notes());
+                }
+                way.arrived();
+                if !way.grow(len, || client.is_held_back()) || !self.permits() {
+                    return Some(bytes);
+                }
+            }
+            self.thread.fetch(&file, step.clone()).ok()?;
+            bytes += len;
+            asked = Some(step.end - 1);
         }
-        if let Some(last) = ranges.last() {
-            file.wait_watched(last.end - 1, desk.engine.notes());
+        if let Some(last) = asked {
+            file.wait_watched(last, desk.engine.notes());
         }
         Some(bytes)
     }

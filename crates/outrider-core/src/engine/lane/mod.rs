@@ -210,14 +210,14 @@ impl Engine {
     /// The same with threads of their own: who fetches what a profile has doesn't wait behind walks, nor they behind that.
     pub fn lane_apart(&self, client: Arc<dyn Client>) -> Lane {
         let lane = Arc::<State>::default();
-        lock(&self.shared.lanes_of_servers).push(Arc::downgrade(&lane));
+        lock(&self.shared.lanes_apart).push(Arc::downgrade(&lane));
         self.lane_over(lane, client, u64::MAX, None)
     }
 
     /// The same for the files of one server, with threads of their own: those that wait for an answer that never comes are in nobody else's way.
     pub fn lane_of_server(&self, client: Arc<dyn Client>, small: u64, device: DeviceId) -> Lane {
         let lane = Arc::<State>::default();
-        lock(&self.shared.lanes_of_servers).push(Arc::downgrade(&lane));
+        lock(&self.shared.lanes_apart).push(Arc::downgrade(&lane));
         self.lane_over(lane, client, small, Some(Server::new(device)))
     }
 
@@ -570,5 +570,50 @@ mod tests {
         lane.submit(4, whole(nowhere));
         let made: BTreeSet<usize> = (0..3).map(|_| next(&told).0).collect();
         assert_eq!(made, BTreeSet::from([2, 3, 4]));
+    }
+
+    /// Waits on its thread until it is told to go on.
+    struct Waits(Arc<Mutex<Receiver<()>>>, Mutex<Sender<(usize, Found)>>);
+
+    impl std::fmt::Debug for Waits {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("waits")
+        }
+    }
+
+    impl Errand for Waits {
+        fn device(&self) -> DeviceId {
+            DeviceId(7)
+        }
+
+        fn go(self: Box<Self>, _: &Bench<'_>) {
+            let key = InodeKey::default();
+            let (bytes, cold, took_us) = (0, false, [0.0; 2]);
+            let found = Found::Opened {
+                key,
+                bytes,
+                cold,
+                took_us,
+            };
+            let _ = lock(&self.1).send((1, found));
+            let _ = lock(&self.0).recv_timeout(Duration::from_secs(60));
+        }
+    }
+
+    /// DR7: what threads of a lane of their own read is counted as that of all others: it is nobody else's.
+    #[test]
+    fn lanes_apart_are_counted() {
+        let (engine, _, client, told) = lane(None);
+        let apart = engine.lane_apart(client.clone());
+        let (go_on, waits) = channel();
+        let tell = lock(&client.tell).clone();
+        let errand = Waits(Arc::new(Mutex::new(waits)), Mutex::new(tell));
+        apart.submit(1, Call::Errand(Box::new(errand)));
+        next(&told);
+        assert_eq!(engine.lane_threads(), 1);
+        go_on.send(()).unwrap();
+        while engine.lane_threads() > 0 {
+            std::thread::yield_now();
+        }
     }
 }

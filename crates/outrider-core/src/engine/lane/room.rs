@@ -38,6 +38,28 @@ impl Way {
         way.grow(bytes, unwanted).then_some(way)
     }
 
+    /// So many bytes more, if they fit at once.
+    pub(super) fn try_grow(&mut self, bytes: u64) -> bool {
+        let bounds = self.shared.settings.in_flight;
+        let mut state = self.shared.lock();
+        let d = state.device(self.device, bounds);
+        let fits = d.lane_bytes.saturating_add(bytes) <= d.bound_of_lane();
+        if fits {
+            d.lane_bytes += bytes;
+            self.bytes += bytes;
+        }
+        fits
+    }
+
+    /// What was on its way is there.
+    pub(super) fn arrived(&mut self) {
+        let bounds = self.shared.settings.in_flight;
+        let mut state = self.shared.lock();
+        let d = state.device(self.device, bounds);
+        d.lane_bytes = d.lane_bytes.saturating_sub(std::mem::take(&mut self.bytes));
+        self.shared.has_room(&state, self.device);
+    }
+
     /// Waits until so many bytes more fit; `false` if they are `unwanted` before.
     pub(super) fn grow(&mut self, bytes: u64, unwanted: impl Fn() -> bool) -> bool {
         let bounds = self.shared.settings.in_flight;

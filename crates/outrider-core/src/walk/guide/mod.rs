@@ -234,8 +234,8 @@ impl Guide {
                 };
                 Call::List { listing, device }
             }
-            // What a program has open is the service's.
-            Target::Ranges(..) => return,
+            // What a program has open is the service's, and what a profile has its own.
+            Target::Ranges(..) | Target::Remembered(_) => return,
         };
         self.lane.submit(proc, call);
     }
