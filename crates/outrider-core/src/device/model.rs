@@ -335,8 +335,7 @@ impl DeviceModel {
             return;
         }
         if self.bulk.was_disturbed(took_us) {
-            // A lone one is to be tried again.
-            self.bulk = Bulk::default();
+            self.try_room_again();
             return;
         }
         let telling = requests == FAR_AT_ONCE;
@@ -344,6 +343,11 @@ impl DeviceModel {
         if telling {
             self.serial = Some(!self.bulk().does_several());
         }
+    }
+
+    /// Whether there is room for a request beside those of the program is to be tried again, from a lone one on.
+    pub fn try_room_again(&mut self) {
+        self.bulk = Bulk::default();
     }
 
     /// Small requests that are made at once to see whether the device does them together: two, or so many that a head needs several times as long for them as for one,

@@ -234,6 +234,13 @@ impl Engine {
         device.model.tried(serial, lone_us);
     }
 
+    /// See [`DeviceModel::try_room_again`].
+    pub fn try_room_again(&self, device: DeviceId) {
+        let mut state = self.shared.lock();
+        let device = state.device(device, self.shared.settings.in_flight);
+        device.model.try_room_again();
+    }
+
     /// The devices that were used and their models.
     pub fn models(&self) -> Vec<(DeviceId, DeviceModel)> {
         let state = self.shared.lock();

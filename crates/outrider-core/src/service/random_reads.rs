@@ -29,6 +29,8 @@ const PLACE: u64 = 64 << 10;
 const RARE: f64 = 0.05;
 /// Reads by which it is seen whether a device has room, at the latest.
 const PROBED: u64 = 128;
+/// Misses after which it is tried again whether a device has room that seemed to have none: then after twice as many.
+const TRY_AGAIN: f64 = 256.0;
 /// Misses from whose number it is believed how long each takes at most.
 const FEW_MISSES: f64 = 16.0;
 /// So many times the share of reads that miss, a program meets a piece with one.
@@ -51,6 +53,8 @@ pub(super) struct RandomReads {
     streamed: bool,
     /// What was asked for of the region, bytes: from where that was begun, to where it goes on.
     front: ByteRange,
+    /// Misses after which it is tried again whether the device has room.
+    try_again_at: f64,
     /// Samples in succession that found the file cached.
     resident: u32,
     samples: u32,
@@ -68,6 +72,7 @@ impl RandomReads {
             verdict: Verdict::After(dense::FEWEST),
             streamed: false,
             front: 0..0,
+            try_again_at: TRY_AGAIN,
             resident: 0,
             samples: 0,
             began: None,
@@ -357,7 +362,20 @@ impl<K: Kernel> Service<K> {
     /// Random reads alone bring no request of ours from which the device's latency could be learned, and what streaming is weighed against
     /// would be a guess: fetches a few pages of the region that they fall in, first one at a time, then several at once, as far as there is credit for that.
     fn probe(&mut self, key: InodeKey, seed: u64) {
-        let model = self.model(self.device(key));
+        let device = self.device(key);
+        let mut model = self.model(device);
+        // Whatever was in the way of the first tries costs a program that goes on ever more.
+        let refused = model.bulk().tries() >= TRIES && !model.bulk().does_several();
+        if refused && !model.may_seek() && !self.engine.is_busy() {
+            let Some(file) = self.files.get_mut(&key) else {
+                return;
+            };
+            if file.random.seen.missed() >= file.random.try_again_at {
+                file.random.try_again_at *= 2.0;
+                self.engine.try_room_again(device);
+                model = self.model(device);
+            }
+        }
         let alone = model.samples() < PROBES || model.bulk().lone_us().is_none();
         if !alone && model.bulk().tries() >= TRIES || self.engine.is_busy() {
             return;
