@@ -97,6 +97,8 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("pipe2", libc::SYS_pipe2),
     ("close_range", libc::SYS_close_range),
     ("ftruncate", libc::SYS_ftruncate),
+    ("fchmod", libc::SYS_fchmod),
+    ("fchown", libc::SYS_fchown),
     ("fallocate", libc::SYS_fallocate),
     ("memfd_create", libc::SYS_memfd_create),
     ("openat", libc::SYS_openat),

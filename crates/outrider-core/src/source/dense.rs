@@ -225,7 +225,8 @@ impl Random {
 
     /// `us` have passed since the read before, in which a read took place that waited, or not, and as many more like it as were not told. What a piece costs follows from the
     /// device, but not what becomes of a program whose processor, or whose share of a volume, it takes: that shows in its pace. A read that waits takes as long as one did
-    /// before anything was bought, and one that does not that much less what it would have waited, `miss_us`. What it takes beyond that is what pieces have cost.
+    /// before anything was bought, and one that does not that much less what it would have waited, `miss_us`. What it takes beyond that is what pieces have cost. `busy`: some are on
+    /// their way still.
     pub fn paced(&mut self, us: f64, waits: bool, skipped: u64, miss_us: f64, busy: bool) {
         let reads = 1.0 + skipped as f64;
         if self.bought == 0 {

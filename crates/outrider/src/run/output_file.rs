@@ -30,6 +30,8 @@ pub struct OutputFile {
     path: PathBuf,
     /// The file; none where it was not there and is first made when there is something to be in it.
     file: Option<File>,
+    /// Then a descriptor is held for that, however few there are.
+    reserved: Option<File>,
     /// It was not there before.
     made: bool,
     /// Whose place a whole new file takes, however often: the file itself, behind all links.
@@ -99,6 +101,7 @@ impl OutputFile {
             flag,
             path: path.to_owned(),
             file: Some(file),
+            reserved: None,
             made,
             whole: whole.flatten(),
             is_pipe,
@@ -119,6 +122,7 @@ impl OutputFile {
             if self.made {
                 self.undo();
                 self.file = None;
+                self.reserved = File::open("/dev/null").ok();
             }
             return Ok(());
         }
@@ -159,7 +163,8 @@ impl OutputFile {
 
     /// The descriptor that must stay open.
     pub fn descriptor(&self) -> Option<i32> {
-        self.file.as_ref().map(AsRawFd::as_raw_fd)
+        let file = self.file.as_ref().or(self.reserved.as_ref());
+        file.map(AsRawFd::as_raw_fd)
     }
 
     /// The file, to be written by this process and others.
@@ -200,7 +205,8 @@ impl OutputFile {
     }
 
     /// The same for the last time.
-    pub fn put(self, text: &str) -> io::Result<()> {
+    pub fn put(mut self, text: &str) -> io::Result<()> {
+        drop(self.reserved.take());
         if self.replace(text)? {
             return Ok(());
         }
