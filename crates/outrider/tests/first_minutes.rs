@@ -7,6 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -663,6 +664,49 @@ fn a_report_is_whole_or_not_there() {
     let mut left = left(&dir);
     left.sort();
     assert_eq!(left, ["elsewhere", "link", "once"]);
+}
+
+/// A report goes behind what else is in a file that is open already, and a pipe in its place that nobody reads holds up nobody.
+#[test]
+fn a_report_is_in_nobodys_way() {
+    let dir = fresh("report_beside");
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let log = dir.join("log");
+        fs::write(&log, "before\n").unwrap();
+        let open = fs::OpenOptions::new().append(true).open(&log).unwrap();
+        let flag = format!("--report={name}");
+        let run = outrider_run(&dir, &[&flag], &["echo", "said"])
+            .stdout(open.try_clone().unwrap())
+            .status();
+        assert!(run.unwrap().success());
+        writeln!(&open, "after").unwrap();
+        let log = fs::read_to_string(&log).unwrap();
+        let json = log.strip_prefix("before\nsaid\n").expect(&log);
+        let json = json.strip_suffix("after\n").expect(json);
+        let json: Value = serde_json::from_str(json).unwrap();
+        assert_eq!(json["ended"], true, "{name}");
+    }
+    let closed = ["sh", "-c", "exec \"$@\" 7<log", "_"];
+    let mut run = Command::new(closed[0]);
+    support::plain_environment(&mut run, &dir);
+    run.args(&closed[1..]).arg(outrider());
+    let run = run.args(["run", "--report=/dev/fd/7", "echo", "said"]);
+    let refused = run.current_dir(&dir).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(
+        fs::read_to_string(dir.join("log"))
+            .unwrap()
+            .starts_with("before")
+    );
+    for flags in [&["--report=r"][..], &["--report=r", "--report-every=1"]] {
+        let script = "rm -f r; mkfifo r; sleep 1.5; exit 3";
+        let run = outrider_run(&dir, flags, &["sh", "-c", script])
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(3), "{run:?}");
+        assert!(text(&run.stderr).contains("the report is lost"), "{run:?}");
+        fs::remove_file(dir.join("r")).unwrap();
+    }
 }
 
 /// A run that is asked writes its report, its program notices nothing, and nobody is asked who has none.

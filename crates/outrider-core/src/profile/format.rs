@@ -230,6 +230,10 @@ impl<'a> In<'a> {
 
 /// What a file has, which may be anything.
 pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
+    if file.is_empty() {
+        // What a full disk or a crash leaves.
+        return Err(Bad::Damaged("it is empty"));
+    }
     let (magic, packed) = file.split_at_checked(MAGIC.len()).ok_or(Bad::Magic)?;
     if magic[..7] != MAGIC[..7] {
         return Err(Bad::Magic);
@@ -488,6 +492,7 @@ mod tests {
         claim.extend(compress_to_vec_zlib(&out.0, 1));
         assert!(matches!(decode(&claim), Err(Bad::Damaged(_))));
         assert_eq!(decode(b"#!/bin/sh"), Err(Bad::Magic));
+        assert!(matches!(decode(b""), Err(Bad::Damaged(_))));
         assert_eq!(decode(b"ORPROF\0\x09"), Err(Bad::Version(9)));
     }
 

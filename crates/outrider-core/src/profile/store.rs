@@ -37,7 +37,7 @@ pub enum Trouble {
     Bad(Bad),
     /// What is there is no regular file.
     NoFile,
-    /// The way leads over a link in a directory that others may write to.
+    /// The way leads over a link in a directory that others may write to, or the file itself is a link.
     Link(PathBuf),
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Display for Trouble {
             Trouble::NoFile => f.write_str("not a regular file; accepted is a profile's file"),
             Trouble::Link(at) => write!(
                 f,
-                "{} is a link in a directory that others may write to; accepted is a path without it",
+                "{} is a link, which is not followed for the file itself or where others may write; accepted is a path without it",
                 String::from_utf8_lossy(at.as_os_str().as_bytes())
             ),
         }

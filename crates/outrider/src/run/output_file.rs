@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::output::{Failure, show};
@@ -36,6 +36,8 @@ pub struct OutputFile {
     made: bool,
     /// Whose place a whole new file takes, however often: the file itself, behind all links.
     whole: Option<PathBuf>,
+    /// It was open before, under a number: what others write there stays where it is.
+    is_theirs: bool,
     /// A pipe is held open, for reading too: nobody waits for a reader who comes late, and he doesn't see its end before.
     pub is_pipe: bool,
 }
@@ -80,6 +82,19 @@ pub fn open<const N: usize>(
 
 impl OutputFile {
     fn open(flag: &'static str, path: &Path, way: Way) -> Result<OutputFile, Refused> {
+        if let Some(number) = number(path) {
+            let file = duplicate(number).map_err(|e| refused(flag, path, &e))?;
+            return Ok(OutputFile {
+                flag,
+                path: path.to_owned(),
+                file: Some(file),
+                reserved: None,
+                made: false,
+                whole: None,
+                is_theirs: true,
+                is_pipe: false,
+            });
+        }
         let is_pipe = fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
         let open = |made: bool| {
             // A pipe that is opened for writing alone waits for a reader.
@@ -104,6 +119,7 @@ impl OutputFile {
             reserved: None,
             made,
             whole: whole.flatten(),
+            is_theirs: false,
             is_pipe,
         })
     }
@@ -126,7 +142,7 @@ impl OutputFile {
             }
             return Ok(());
         }
-        let Some(file) = &self.file else {
+        let Some(file) = self.file.as_ref().filter(|_| !self.is_theirs) else {
             return Ok(());
         };
         let refused = |e| refused(self.flag, &self.path, &e);
@@ -175,7 +191,9 @@ impl OutputFile {
             (None, path) => {
                 let mut options = File::options();
                 let path = path.as_ref().unwrap_or(&self.path);
-                options.write(true).create(true).truncate(false).open(path)
+                options.write(true).create(true).truncate(false);
+                // What is there by now may be a pipe that nobody reads.
+                options.custom_flags(libc::O_NONBLOCK).open(path)
             }
         }
     }
@@ -196,7 +214,7 @@ impl OutputFile {
             return Ok(());
         }
         let file = self.file()?;
-        if file.metadata()?.is_file() {
+        if !self.is_theirs && file.metadata()?.is_file() {
             // The begin of the file stays where the next text is written.
             file.write_all_at(text.as_bytes(), 0)?;
             file.set_len(text.len() as u64)?;
@@ -210,9 +228,12 @@ impl OutputFile {
         if self.replace(text)? {
             return Ok(());
         }
-        let len = text.len() as u64;
+        let (len, is_theirs) = (text.len() as u64, self.is_theirs);
         let mut file = self.into_file()?;
         file.write_all(text.as_bytes())?;
+        if is_theirs {
+            return Ok(());
+        }
         let is_longer = file.metadata().is_ok_and(|m| m.is_file() && m.len() > len);
         if is_longer { file.set_len(len) } else { Ok(()) }
     }
@@ -259,6 +280,39 @@ fn take_after(file: &File, before: &fs::Metadata) -> io::Result<()> {
         file.set_permissions(before.permissions())?;
     }
     Ok(())
+}
+
+/// The number of an open descriptor of this process, if a path names one, as /dev/stdout does.
+fn number(path: &Path) -> Option<RawFd> {
+    let own = |dir: &str| Path::new(dir).canonicalize().ok();
+    let own = [own("/proc/self/fd"), own("/proc/thread-self/fd")];
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        if own.iter().flatten().any(|own| *own == parent) {
+            return path.file_name()?.to_str()?.parse().ok();
+        }
+        path = parent.join(fs::read_link(parent.join(path.file_name()?)).ok()?);
+    }
+    None
+}
+
+/// The same open file under another number, if it may be written.
+fn duplicate(number: RawFd) -> io::Result<File> {
+    // SAFETY: takes numbers only, and says if there is none.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: nobody else has it.
+    let file = unsafe { File::from_raw_fd(copy) };
+    // SAFETY: takes numbers only.
+    let flags = unsafe { libc::fcntl(copy, libc::F_GETFL) };
+    match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        _ => Ok(file),
+    }
 }
 
 /// Where a file lies that is named by links; none for what the kernel has a name for and no place, as standard output in /dev/stdout.
