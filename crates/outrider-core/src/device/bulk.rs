@@ -23,7 +23,7 @@ const RETRY: u32 = 64;
 pub const TRIES: u32 = 2;
 /// There is room where the second of two requests waits for so much of the time of a lone one at most.
 pub const ROOM: f64 = 0.4;
-/// Several requests take no less time than one: with so much of it something else was in its way.
+/// No request, and no several, take less time than a lone one: with so much of it something else was in its way.
 const LESS: f64 = 0.8;
 /// Where there is room a piece may take so many times what a small request takes: a quarter of it is transfer …
 const SHORT: f64 = 1.3;
@@ -85,7 +85,7 @@ impl Bulk {
 
     /// Undisturbed the device answers in `us`. If the small request that was made alone has taken much longer, what was concluded from that is void.
     pub fn answers_in(&mut self, us: f64) {
-        if us < LESS * self.lone_us {
+        if self.was_disturbed(us) {
             *self = Bulk {
                 lone_us: us,
                 ..Bulk::default()
@@ -93,9 +93,9 @@ impl Bulk {
         }
     }
 
-    /// Whether something else was in the way of the small request that was made alone: several have taken less.
-    pub fn was_disturbed(&self, several_us: f64) -> bool {
-        several_us < LESS * self.lone_us
+    /// Whether something else was in the way of the small request that was made alone: others, or several at once, have taken less.
+    pub fn was_disturbed(&self, others_us: f64) -> bool {
+        others_us < LESS * self.lone_us
     }
 
     /// Several small requests were made at once, and all had arrived after `us`; so many that once tells all, or else two.

@@ -221,9 +221,7 @@ impl DeviceModel {
             self.answers.note(took_us - transfer);
             if bytes <= Bulk::SHORT {
                 self.short.note(took_us - transfer);
-                if self.short.quickest() < f64::MAX {
-                    self.bulk.answers_in(self.short.quickest());
-                }
+                self.bulk.answers_in(self.short.quickest());
             }
             if bytes <= READAHEAD && (self.short_us == 0.0 || took_us - transfer < self.short_us) {
                 self.short_us = took_us - transfer;
