@@ -82,28 +82,20 @@ pub fn open<const N: usize>(
 
 impl OutputFile {
     fn open(flag: &'static str, path: &Path, way: Way) -> Result<OutputFile, Refused> {
-        if let Some(number) = number(path) {
-            let file = duplicate(number).map_err(|e| refused(flag, path, &e))?;
-            return Ok(OutputFile {
-                flag,
-                path: path.to_owned(),
-                file: Some(file),
-                reserved: None,
-                made: false,
-                whole: None,
-                is_theirs: true,
-                is_pipe: false,
-            });
-        }
-        let is_pipe = fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
+        let place = Place::of(path);
+        let is_theirs = matches!(place, Some(Place::Open(_)));
+        let is_pipe = !is_theirs && fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
         let open = |made: bool| {
             // A pipe that is opened for writing alone waits for a reader.
             let mut options = File::options();
             options.write(true).read(is_pipe).create(made).open(path)
         };
-        let (file, made) = match open(false) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => (open(true), true),
-            other => (other, false),
+        let (file, made) = match place {
+            Some(Place::Open(number)) => (duplicate(number), false),
+            _ => match open(false) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => (open(true), true),
+                other => (other, false),
+            },
         };
         let file = file.map_err(|e| refused(flag, path, &e))?;
         if is_pipe {
@@ -111,15 +103,18 @@ impl OutputFile {
             unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE) };
         }
         let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
-        let whole = (way == Way::Whole && is_file).then(|| behind_links(path));
+        let whole = match place {
+            Some(Place::File(path)) if way == Way::Whole && is_file => Some(path),
+            _ => None,
+        };
         Ok(OutputFile {
             flag,
             path: path.to_owned(),
             file: Some(file),
             reserved: None,
             made,
-            whole: whole.flatten(),
-            is_theirs: false,
+            whole,
+            is_theirs,
             is_pipe,
         })
     }
@@ -282,20 +277,37 @@ fn take_after(file: &File, before: &fs::Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of an open descriptor of this process, if a path names one, as /dev/stdout does.
-fn number(path: &Path) -> Option<RawFd> {
-    let own = |dir: &str| Path::new(dir).canonicalize().ok();
-    let own = [own("/proc/self/fd"), own("/proc/thread-self/fd")];
-    let mut path = path.to_owned();
-    for _ in 0..LINKS {
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
-        if own.iter().flatten().any(|own| *own == parent) {
-            return path.file_name()?.to_str()?.parse().ok();
+/// What a path names, behind all links.
+enum Place {
+    /// An open descriptor of this process, as /dev/stdout does.
+    Open(RawFd),
+    /// A file that is there, or may be made.
+    File(PathBuf),
+}
+
+impl Place {
+    /// None for what else the kernel has a name for and no place.
+    fn of(path: &Path) -> Option<Place> {
+        let own = ["/proc/self/fd", "/proc/thread-self/fd"].map(fs::canonicalize);
+        let mut path = path.to_owned();
+        for _ in 0..LINKS {
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+            let name = path.file_name()?;
+            if own.iter().flatten().any(|own| *own == parent) {
+                return name.to_str()?.parse().ok().map(Place::Open);
+            }
+            if rustix::fs::statfs(&parent).ok()?.f_type == rustix::fs::PROC_SUPER_MAGIC {
+                return None;
+            }
+            let here = parent.join(name);
+            match fs::read_link(&here) {
+                Ok(target) => path = parent.join(target),
+                Err(_) => return Some(Place::File(here)),
+            }
         }
-        path = parent.join(fs::read_link(parent.join(path.file_name()?)).ok()?);
+        None
     }
-    None
 }
 
 /// The same open file under another number, if it may be written.
@@ -313,24 +325,6 @@ fn duplicate(number: RawFd) -> io::Result<File> {
         libc::O_RDONLY => Err(io::Error::from_raw_os_error(libc::EBADF)),
         _ => Ok(file),
     }
-}
-
-/// Where a file lies that is named by links; none for what the kernel has a name for and no place, as standard output in /dev/stdout.
-fn behind_links(path: &Path) -> Option<PathBuf> {
-    let mut path = path.to_owned();
-    for _ in 0..LINKS {
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
-        if rustix::fs::statfs(&parent).ok()?.f_type == rustix::fs::PROC_SUPER_MAGIC {
-            return None;
-        }
-        let here = parent.join(path.file_name()?);
-        match fs::read_link(&here) {
-            Ok(target) => path = parent.join(target),
-            Err(_) => return Some(here),
-        }
-    }
-    None
 }
 
 fn named(flag: &str, path: &Path, e: &io::Error) -> Failure {
