@@ -10,7 +10,6 @@ use clap::Args;
 use outrider_cli::shown;
 use outrider_core::config::Config;
 use outrider_core::shm;
-use outrider_sim::model::Model;
 use outrider_sim::ours::Ours;
 use outrider_sim::phases::Phases;
 use outrider_sim::random::Random;
@@ -146,16 +145,9 @@ pub fn regret(args: &RegretArgs) -> Done {
     };
     let mut machines = Vec::new();
     for name in names {
-        let device = Model::default().change(name).map_err(|why| {
+        let machine = Machine::of(name, args.memory).map_err(|why| {
             Failure::usage(format!("--device {}: {why}", shown::line(name.as_bytes())))
         })?;
-        let machine = Machine {
-            device: device.model.unwrap_or_default(),
-            memory: args.memory,
-            read_ahead: 128 << 10,
-            longest: 1280 << 10,
-            neighbour: None,
-        };
         machines.push((name, machine));
     }
     let config = simulate::config(args.config.as_deref())?;

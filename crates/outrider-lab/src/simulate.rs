@@ -6,7 +6,6 @@ use clap::Args;
 use outrider_cli::{shown, size};
 use outrider_core::config::Config;
 use outrider_core::shm;
-use outrider_sim::model::Model;
 use outrider_sim::ours::Ours;
 use outrider_sim::remembered::{Recorder, Remembered};
 use outrider_sim::system::{Machine, Neighbour};
@@ -113,19 +112,17 @@ pub fn simulate(args: &SimulateArgs) -> Done {
         traces.iter().for_each(|trace| print!("{}", trace.text()));
         return Ok(());
     }
-    let device = Model::default().change(&args.device);
-    let device = device.map_err(|why| {
+    let machine = Machine::of(&args.device, args.memory).map_err(|why| {
         Failure::usage(format!(
             "--device {}: {why}",
             shown::line(args.device.as_bytes())
         ))
     })?;
     let machine = Machine {
-        device: device.model.unwrap_or_default(),
-        memory: args.memory,
         read_ahead: args.readahead_kb << 10,
         longest: args.longest_kb << 10,
         neighbour: args.neighbour,
+        ..machine
     };
     let config = config(args.config.as_deref())?;
     let width = args

@@ -49,6 +49,21 @@ pub struct Machine {
     pub neighbour: Option<Neighbour>,
 }
 
+impl Machine {
+    /// One of its own, with a device as [`Model::change`] takes it, and the kernel's own settings: it reads 128 KiB ahead, and asks a disk for 1280 KiB at most.
+    /// Errors say what of the words is wrong.
+    pub fn of(device: &str, memory: u64) -> Result<Machine, String> {
+        let device = Model::default().change(device)?;
+        Ok(Machine {
+            device: device.model.unwrap_or_default(),
+            memory,
+            read_ahead: 128 << 10,
+            longest: 1280 << 10,
+            neighbour: None,
+        })
+    }
+}
+
 /// A foreign reader of 4 KiB blocks at random places of the device, around the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {

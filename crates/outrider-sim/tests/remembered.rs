@@ -4,7 +4,6 @@ use outrider_core::config::Config;
 use outrider_core::profile::credit::FIRST;
 use outrider_core::shm::MODE_PREDICT_OPT;
 use outrider_sim::generate::generate;
-use outrider_sim::model::Model;
 use outrider_sim::ours::Ours;
 use outrider_sim::remembered::{Recorder, Remembered, wrong};
 use outrider_sim::system::Machine;
@@ -15,17 +14,7 @@ use outrider_sys::units::PAGE;
 const MEMORY: u64 = 4 << 30;
 
 fn machine(device: &str) -> Machine {
-    Machine {
-        device: Model::default()
-            .change(device)
-            .unwrap()
-            .model
-            .unwrap_or_default(),
-        memory: MEMORY,
-        read_ahead: 128 << 10,
-        longest: 1280 << 10,
-        neighbour: None,
-    }
+    Machine::of(device, MEMORY).unwrap()
 }
 
 fn ours() -> Ours {

@@ -4,7 +4,6 @@ use outrider_core::config::Config;
 use outrider_core::device::AHEAD;
 use outrider_core::shm::MODE_PREDICT_OPT;
 use outrider_sim::generate::{NAMES, generate};
-use outrider_sim::model::Model;
 use outrider_sim::ours::{Ours, ours};
 use outrider_sim::system::{Machine, Neighbour, costs};
 use outrider_sim::trace::{Op, Trace};
@@ -16,17 +15,7 @@ use std::ops::Range;
 use outrider_sys::units::PAGE;
 
 fn machine(device: &str) -> Machine {
-    Machine {
-        device: Model::default()
-            .change(device)
-            .unwrap()
-            .model
-            .unwrap_or_default(),
-        memory: 1 << 30,
-        read_ahead: 128 << 10,
-        longest: 1280 << 10,
-        neighbour: None,
-    }
+    Machine::of(device, 1 << 30).unwrap()
 }
 
 fn stock(spec: &str, machine: &Machine) -> Outcome {

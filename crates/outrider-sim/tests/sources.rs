@@ -6,7 +6,6 @@ use outrider_core::config::Config;
 use outrider_core::shm;
 use outrider_core::source::{New, SOURCES};
 use outrider_sim::generate::generate;
-use outrider_sim::model::Model;
 use outrider_sim::ours::Ours;
 use outrider_sim::system::Machine;
 use outrider_sim::trace::{Op, Trace};
@@ -36,17 +35,7 @@ fn searches(count: u64) -> Trace {
 
 /// What that takes on a network disk, with these sources.
 fn with(sources: &'static [New], trace: &Trace) -> Outcome {
-    let machine = Machine {
-        device: Model::default()
-            .change("remote")
-            .unwrap()
-            .model
-            .unwrap_or_default(),
-        memory: 4 << 30,
-        read_ahead: 128 << 10,
-        longest: 1280 << 10,
-        neighbour: None,
-    };
+    let machine = Machine::of("remote", 4 << 30).unwrap();
     let ours = Ours::new(Config::default(), shm::MODE_PREDICT_OPT).unwrap();
     run(trace, &machine, &mut ours.with_sources(sources))
 }
