@@ -19,6 +19,7 @@ use outrider_sys::handover::NAME_BYTES;
 
 use crate::board::Board;
 use crate::config::{Config, IoPriority, Size};
+use crate::device::WINDOWS;
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
@@ -157,6 +158,10 @@ pub enum Kind {
     /// A mapping was moved or has changed its length: offset = its address before, extra = its address, len = bytes.
     Remap = 17,
 }
+
+/// Bytes of a file that the kernel's own readahead brings in two requests, the second while the first is being read: once it is read there is nothing left to ask for
+/// ahead.
+pub const SHORT: u64 = WINDOWS;
 
 /// A bit of [`Proc::walking`]: small files are told of because those are fetched that come next in an order.
 pub const ALL_FILES: u32 = 1;
@@ -315,6 +320,8 @@ pub struct Proc {
     pub resident_reads: AtomicU64,
     /// … and their bytes.
     pub resident_bytes: AtomicU64,
+    /// Files that were not followed because of [`unfollowed`](Proc::unfollowed).
+    pub passed_files: AtomicU64,
     /// Bytes of the program's own hints that the service has memory for; see [`Proc::takes_hint`].
     pub hint_room: AtomicU64,
     /// 1: the service listens. It says so when it has taken the process in.
@@ -325,6 +332,8 @@ pub struct Proc {
     pub looks: AtomicU32,
     /// [`UNTOLD`], or 0.
     pub untold: AtomicU32,
+    /// So many files that are opened for reading and are no larger than [`SHORT`] need not be followed.
+    pub unfollowed: AtomicU32,
     /// 1: a filter of system calls was seen to stand over this process: what the program does not ask the kernel itself may kill it.
     pub confined: AtomicU32,
     /// 1: this program watches files for being opened and closed (inotify, fanotify); the service opens no more.
@@ -821,6 +830,8 @@ pub struct Header {
     pub calls_saved: AtomicU64,
     /// Bytes of reads that found everything cached and were told nobody.
     pub resident: AtomicU64,
+    /// Short files that were not followed, since nothing had come of following others.
+    pub passed_files: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
     /// How often the service went to sleep and woke up.
@@ -1029,6 +1040,7 @@ impl Proc {
         let words = [
             (&self.looks, &from.looks),
             (&self.untold, &from.untold),
+            (&self.unfollowed, &from.unfollowed),
             (&self.hinted, &from.hinted),
             (&self.watches, &from.watches),
             (&self.confined, &from.confined),
@@ -1041,6 +1053,7 @@ impl Proc {
             (&self.calls_saved, &from.calls_saved),
             (&self.resident_reads, &from.resident_reads),
             (&self.resident_bytes, &from.resident_bytes),
+            (&self.passed_files, &from.passed_files),
         ];
         for (to, from) in counts {
             to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);

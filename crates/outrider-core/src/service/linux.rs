@@ -156,8 +156,11 @@ impl Kernel for Linux {
         let wake = self.wake.fd().map_or(socket, AsFd::as_fd);
         let mut both = [socket, wake].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let _ = poll(&mut both, Some(&pause));
-        self.knocked |= both[0].revents().contains(PollFlags::IN);
-        self.wake.settle();
+        let [knocked, woken] = both.map(|fd| fd.revents().contains(PollFlags::IN));
+        self.knocked |= knocked;
+        if woken {
+            self.wake.settle();
+        }
     }
 
     fn pass(&mut self, time: Duration) {
