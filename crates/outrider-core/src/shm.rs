@@ -23,7 +23,7 @@ use crate::device::WINDOWS;
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -320,8 +320,6 @@ pub struct Proc {
     pub resident_reads: AtomicU64,
     /// … and their bytes.
     pub resident_bytes: AtomicU64,
-    /// Files that were not followed because of [`unfollowed`](Proc::unfollowed).
-    pub passed_files: AtomicU64,
     /// Bytes of the program's own hints that the service has memory for; see [`Proc::takes_hint`].
     pub hint_room: AtomicU64,
     /// 1: the service listens. It says so when it has taken the process in.
@@ -332,8 +330,6 @@ pub struct Proc {
     pub looks: AtomicU32,
     /// [`UNTOLD`], or 0.
     pub untold: AtomicU32,
-    /// So many files that are opened for reading and are no larger than [`SHORT`] need not be followed.
-    pub unfollowed: AtomicU32,
     /// 1: a filter of system calls was seen to stand over this process: what the program does not ask the kernel itself may kill it.
     pub confined: AtomicU32,
     /// 1: this program watches files for being opened and closed (inotify, fanotify); the service opens no more.
@@ -374,6 +370,10 @@ pub struct Proc {
     pub start_done: AtomicU32,
     /// What it notes for the report.
     pub notes: Notes,
+    /// So many files that are opened for reading and are no larger than [`SHORT`] need not be followed.
+    pub unfollowed: AtomicU32,
+    /// Files that were not followed because of that.
+    pub passed_files: AtomicU64,
     ring: Ring,
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
@@ -1322,7 +1322,7 @@ mod tests {
             offset_of!(Proc, ring),
             offset_of!(Proc, slots),
         ];
-        assert_eq!(proc, [64, 232, 236, 324, 352, 512, 512 + 65536]);
+        assert_eq!(proc, [64, 232, 236, 324, 352, 576, 576 + 65536]);
         assert_eq!(PROC_BYTES, 872_448);
         let slot = [
             offset_of!(Slot, state),
