@@ -5,6 +5,7 @@
 //! *service* prefetches; the runner forks it when the first process of the tree has opened a file worth following. A crash
 //! of the service costs the speed-up and nothing else.
 
+pub mod mishap;
 mod output_file;
 mod report;
 mod unhooked;
@@ -305,6 +306,7 @@ pub fn run(
 /// Goes on with a program that was started before the C library was (`fast_start`).
 #[cfg(fast_start)]
 pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
+    mishap::outlive(&args.command);
     let (fd, base) = crate::fast_start::shared();
     // SAFETY: made for this, once.
     let shared = Arc::new(unsafe { Shared::adopt(fd, base) });
