@@ -14,6 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize};
 
 use outrider_sys::cache::SYS_CACHESTAT;
+use outrider_sys::program::tight;
 use outrider_sys::raw;
 use outrider_sys::seccomp::UNKNOWN;
 
@@ -278,6 +279,8 @@ const KILLS: u32 = 5;
 const REFUSES: u32 = 6;
 /// A child would be the first process of its namespace, which ends with it.
 const FIRST_OF_ALL: u32 = 7;
+/// A limit leaves no room for what would follow.
+const TIGHT: u32 = 8;
 
 const MAY_KILL: &str = "a filter of system calls (seccomp) is in force that may kill whoever makes a process (OUTRIDER=on says that it doesn't)";
 const BEGINNING: &str = "a filter of system calls (seccomp) is in force that ";
@@ -293,6 +296,7 @@ fn pieces() -> Option<[&'static str; 3]> {
     match FOUND.load(Relaxed) {
         OFF => Some([""; 3]),
         FIRST_OF_ALL => Some([kept::NAMESPACE, "", ""]),
+        TIGHT => Some([tight().unwrap_or_default(), " is too low", ""]),
         UNCERTAIN => Some([MAY_KILL, "", ""]),
         ALONE => Some([BEGINNING, "lets no process be made", ""]),
         KILLS => Some([BEGINNING, "kills for ", name]),
@@ -599,12 +603,33 @@ pub unsafe fn look(
         }
         let status = Status::of(c"/proc/self/status".as_ptr().cast())?;
         match status.mode {
-            0 => return Some(status),
+            0 => {
+                if tight().is_none() {
+                    return Some(status);
+                }
+                without_room(count, arguments, environment);
+            }
             UNKNOWN => return None,
             _ => confined(&status, word, count, arguments, environment),
         }
     }
     None
+}
+
+/// Becomes the program: what would follow takes more room than there is.
+#[cold]
+unsafe fn without_room(count: usize, arguments: *const Text, environment: *const Text) {
+    // SAFETY: as promised.
+    unsafe {
+        let Some(line) = Line::of(count, arguments) else {
+            return;
+        };
+        FOUND.store(TIGHT, Relaxed);
+        if line.reports {
+            tell(&line);
+        }
+        execute(line.command, environment);
+    }
 }
 
 #[cold]
@@ -629,6 +654,9 @@ unsafe fn confined(
         } else {
             may_write = attempt(status, line.plugins);
             if FOUND.load(Relaxed) == CLEARED {
+                if tight().is_some() {
+                    without_room(count, arguments, environment);
+                }
                 return;
             }
         }

@@ -1413,3 +1413,49 @@ fn measured_devices_are_known_again() {
     assert!(text(&said.stderr).contains("devices.json"), "{said:?}");
     assert_eq!(assumed(), Vec::<Value>::new(), "no file");
 }
+
+/// B1: a program that is called like the command itself, or like a word before it, is one like others.
+#[test]
+fn a_program_may_be_called_as_the_command() {
+    let dir = fresh("a_program_may_be_called_as_the_command");
+    let own = outrider();
+    let own = own.to_str().unwrap();
+    // Flags that are settled by `main`.
+    for flag in [
+        "--report=r",
+        "--explain=e",
+        "--remember=./p",
+        "--config=/dev/null",
+    ] {
+        let argv = [own, "run", flag, "--", "sh", "-c", "echo $0; exit 5", own];
+        let output = outrider_run(&dir, &[flag], &argv).output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{flag}: {output:?}");
+        assert_eq!(text(&output.stdout), format!("{own}\n"));
+    }
+    fs::write(dir.join("script"), "#!/bin/sh\nexit 6\n").unwrap();
+    install(&dir.join("script"), &dir.join("run"), 0o755);
+    let said = shell(&dir, "PATH=$PWD:$PATH; $OUTRIDER run --remember=./q run");
+    assert_eq!(said.status.code(), Some(6), "{said:?}");
+}
+
+/// B1: a limit under which the dynamic linker or `outrider run` would have no room stops no program.
+#[test]
+fn limits_leave_room_for_the_program() {
+    let dir = fresh("limits_leave_room_for_the_program");
+    let what = "exec /bin/echo here";
+    for limit in ["-s 16", "-s 40", "-d 250", "-d 600", "-v 7000"] {
+        let plain = shell(&dir, &format!("ulimit {limit}; {what}"));
+        assert!(plain.status.success(), "{limit}: {plain:?}");
+        let around = format!("ulimit {limit}; exec $OUTRIDER run --report=r.json /bin/echo here");
+        let within = format!("exec $OUTRIDER run -- sh -c 'ulimit {limit}; {what}'");
+        for script in [around, within] {
+            let ours = shell(&dir, &script);
+            assert_eq!(ours.status, plain.status, "{script}: {ours:?}");
+            assert_eq!(ours.stdout, plain.stdout, "{script}");
+            assert_eq!(ours.stderr, plain.stderr, "{script}");
+        }
+        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        let lost = report["lost"].to_string();
+        assert!(lost.contains("RLIMIT_"), "{limit}: {lost}");
+    }
+}
