@@ -85,7 +85,9 @@ pub fn base_directory(variable: &str, below: &str) -> Option<PathBuf> {
     std::env::var_os(variable)
         .map(PathBuf::from)
         .filter(|p| p.is_absolute())
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(below)))
+        .or_else(|| {
+            Some(PathBuf::from(std::env::var_os("HOME")?).join(below)).filter(|p| p.is_absolute())
+        })
 }
 
 fn refusal(path: &Path, what: &str) -> String {

@@ -106,7 +106,11 @@ pub fn run(
         .remember
         .as_ref()
         .map(|name| Remembered::new(name.as_deref(), &args.command));
-    let mut remembered = remembered.transpose()?;
+    let (mut remembered, unremembered) = match remembered.transpose()? {
+        Some(Ok(remembered)) => (Some(remembered), None),
+        Some(Err(why)) => (None, Some(format!("profile: {why}; nothing is remembered"))),
+        None => (None, None),
+    };
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
     if let Some(value) = std::env::var_os(OFF).filter(|_| purpose == Purpose::Run) {
@@ -169,6 +173,11 @@ pub fn run(
     if told && args.report.is_none() {
         notes.iter().for_each(|note| output::complain(note));
     }
+    // Whoever wants it remembered is told in any case, as of a damaged one.
+    if args.report.is_none() {
+        unremembered.iter().for_each(|note| output::complain(note));
+    }
+    notes.extend(unremembered);
     if filters == seccomp::UNKNOWN && (proc || Path::new("/proc/self/status").exists()) {
         notes.push(
             "seccomp: the filters of system calls in force can't be counted (before Linux 5.9, or without /proc/self/status); no program was followed"
