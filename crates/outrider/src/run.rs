@@ -713,6 +713,14 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
         libc::execvp(child.arguments[0], child.arguments.as_ptr());
     }
     let error = std::io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::E2BIG) {
+        // There may be room for what was there before.
+        child.failed.set(Some(
+            "arguments and environment leave no room for a variable",
+        ));
+        // SAFETY: ends the child without the runner's exit handlers.
+        unsafe { libc::_exit(127) };
+    }
     // SAFETY: the program's name, a C string.
     let name = unsafe { CStr::from_ptr(child.arguments[0]) };
     output::complain(&format!(

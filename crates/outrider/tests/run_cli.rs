@@ -1459,3 +1459,54 @@ fn limits_leave_room_for_the_program() {
         assert!(lost.contains("RLIMIT_"), "{limit}: {lost}");
     }
 }
+
+/// B1: as many arguments as there is room for without our variables are taken with them, from `outrider run` and from programs under it.
+#[test]
+fn arguments_up_to_the_limit() {
+    const NAME: &str = "arguments_up_to_the_limit";
+    if !support::have("python3") {
+        return support::skip(NAME, "python3 is not installed");
+    }
+    let dir = fresh(NAME);
+    // A short name, so that what the command's own line takes is less than what is added.
+    std::os::unix::fs::symlink(outrider(), dir.join("o")).unwrap();
+    // How many bytes of arguments are refused where others are not, of those around the limit.
+    let script = "import os, sys, subprocess
+def takes(command, n, env):
+    words = command + ['x' * 1000] * (n // 1009) + ['y' * (n % 1009)]
+    try:
+        return subprocess.run(words, env=env, stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+def spawns(command, n, env):
+    words = command + ['x' * 1000] * (n // 1009) + ['y' * (n % 1009)]
+    try:
+        return os.waitpid(os.posix_spawn(words[0], words, env), 0)[1] == 0
+    except OSError:
+        return False
+def edge(takes):
+    low, high = 0, 1 << 23
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if takes(middle) else (low, middle)
+    return low
+plain = {'A': 'b'}
+if sys.argv[1] == 'around':
+    off = edge(lambda n: takes(['./o', 'run', '--', '/bin/true'], n, {**plain, 'OUTRIDER': 'off'}))
+    ours = {**plain, 'OUTRIDER': 'yes'}
+    refused = [n for n in range(off - 320, off - 8, 8) if not takes(['./o', 'run', '--', '/bin/true'], n, ours)]
+else:
+    ours = {**plain, **{k: v for k, v in os.environ.items() if k in ('LD_PRELOAD', 'OUTRIDER_SHM', 'ASAN_OPTIONS')}}
+    assert len(ours) > 2, ours
+    refused = []
+    for starts in takes, spawns:
+        most = edge(lambda n: starts(['/bin/true'], n, plain))
+        refused += [n for n in range(most - 320, most - 8, 8) if not starts(['/bin/true'], n, ours)]
+print(len(refused))";
+    fs::write(dir.join("edge.py"), script).unwrap();
+    let around = shell(&dir, "python3 edge.py around");
+    assert_eq!(text(&around.stdout), "0\n", "{around:?}");
+    let mut within = outrider_run(&dir, &[], &["python3", "edge.py", "within"]);
+    let within = within.output().unwrap();
+    assert_eq!(text(&within.stdout), "0\n", "{within:?}");
+}
