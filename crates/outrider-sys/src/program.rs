@@ -58,18 +58,20 @@ const MACHINE: u64 = libc::EM_X86_64 as u64;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u64 = libc::EM_AARCH64 as u64;
 
+const STACK: usize = libc::RLIMIT_STACK as usize;
 /// Soft limits, and bytes below which there is no room for the library, nor for `outrider run` itself. Measured (GNU C library 2.36): the dynamic
 /// linker needs 24 KiB of stack for it where 12 are enough without, and dies without them; `outrider run` needs 56. The library's own data are 0.4 MiB, and the
 /// linker dies where they can't be had; a program that reads buffers of 128 KiB has run out below 2 MiB, where 0.2 were enough. `outrider run` has 5.5 MiB of
 /// address space. Each is taken twice and more, as libraries and names take room besides.
 static ROOM: [(usize, u64, &str); 3] = [
-    (libc::RLIMIT_STACK as usize, 128 << 10, "RLIMIT_STACK"),
+    (STACK, 128 << 10, "RLIMIT_STACK"),
     (libc::RLIMIT_DATA as usize, 4 << 20, "RLIMIT_DATA"),
     (libc::RLIMIT_AS as usize, 16 << 20, "RLIMIT_AS"),
 ];
 
-/// The limit of this process that leaves no room for a library of ours in a program that is started here, if one does.
-pub fn tight() -> Option<&'static str> {
+/// The limit of this process that leaves no room for a library of ours in a program that is started here, if one does. `taken`: bytes of the stack that are
+/// taken already.
+pub fn tight(taken: u64) -> Option<&'static str> {
     ROOM.iter()
         .find(|(limit, least, _)| {
             let mut soft = MaybeUninit::<[u64; 2]>::uninit();
@@ -78,7 +80,8 @@ pub fn tight() -> Option<&'static str> {
             unsafe {
                 let to = soft.as_mut_ptr() as usize;
                 raw::syscall6(libc::SYS_prlimit64, 0, *limit, none, to, 0, 0) == 0
-                    && soft.as_ptr().cast::<u64>().read() < *least
+                    && soft.as_ptr().cast::<u64>().read()
+                        < least + if *limit == STACK { taken } else { 0 }
             }
         })
         .map(|(.., name)| *name)
@@ -112,7 +115,7 @@ pub unsafe fn taking(program: Named, entry: Entry) -> Taking {
             }
             if !script || depth == DEPTH {
                 return match answer {
-                    Taking::Fits if tight().is_some() => Taking::Unfit,
+                    Taking::Fits if tight(0).is_some() => Taking::Unfit,
                     answer => answer,
                 };
             }

@@ -281,6 +281,8 @@ const REFUSES: u32 = 6;
 const FIRST_OF_ALL: u32 = 7;
 /// A limit leaves no room for what would follow.
 const TIGHT: u32 = 8;
+/// See [`taken`].
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 const MAY_KILL: &str = "a filter of system calls (seccomp) is in force that may kill whoever makes a process (OUTRIDER=on says that it doesn't)";
 const BEGINNING: &str = "a filter of system calls (seccomp) is in force that ";
@@ -296,7 +298,11 @@ fn pieces() -> Option<[&'static str; 3]> {
     match FOUND.load(Relaxed) {
         OFF => Some([""; 3]),
         FIRST_OF_ALL => Some([kept::NAMESPACE, "", ""]),
-        TIGHT => Some([tight().unwrap_or_default(), " is too low", ""]),
+        TIGHT => Some([
+            tight(TAKEN.load(Relaxed) as u64).unwrap_or_default(),
+            " is too low",
+            "",
+        ]),
         UNCERTAIN => Some([MAY_KILL, "", ""]),
         ALONE => Some([BEGINNING, "lets no process be made", ""]),
         KILLS => Some([BEGINNING, "kills for ", name]),
@@ -604,7 +610,7 @@ pub unsafe fn look(
         let status = Status::of(c"/proc/self/status".as_ptr().cast())?;
         match status.mode {
             0 => {
-                if tight().is_none() {
+                if tight(taken(environment)).is_none() {
                     return Some(status);
                 }
                 without_room(count, arguments, environment);
@@ -616,6 +622,20 @@ pub unsafe fn look(
     None
 }
 
+/// Bytes of the stack that are taken: arguments and variables lie at its end.
+unsafe fn taken(environment: *const Text) -> u64 {
+    let mut end = environment as usize;
+    let mut at = environment;
+    // SAFETY: as promised.
+    unsafe {
+        while !at.read_volatile().is_null() {
+            end = end.max(at.read_volatile() as usize);
+            at = at.add(1);
+        }
+    }
+    end.saturating_sub((&raw const end) as usize) as u64
+}
+
 /// Becomes the program: what would follow takes more room than there is.
 #[cold]
 unsafe fn without_room(count: usize, arguments: *const Text, environment: *const Text) {
@@ -624,6 +644,7 @@ unsafe fn without_room(count: usize, arguments: *const Text, environment: *const
         let Some(line) = Line::of(count, arguments) else {
             return;
         };
+        TAKEN.store(taken(environment) as usize, Relaxed);
         FOUND.store(TIGHT, Relaxed);
         if line.reports {
             tell(&line);
@@ -654,7 +675,7 @@ unsafe fn confined(
         } else {
             may_write = attempt(status, line.plugins);
             if FOUND.load(Relaxed) == CLEARED {
-                if tight().is_some() {
+                if tight(taken(environment)).is_some() {
                     without_room(count, arguments, environment);
                 }
                 return;
