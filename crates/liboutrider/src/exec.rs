@@ -45,6 +45,8 @@ const NAME: &[u8] = b"/liboutrider.so";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const PLUGINS: &[u8] = b"OUTRIDER_PLUGINS=";
 const TRACE: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
+/// What else is ours alone, in the form that it has where there was none before.
+const OTHER_VARIABLES: [&[u8]; 2] = [b"OUTRIDER_SHM=", b"ASAN_OPTIONS=verify_asan_link_order=0\0"];
 
 /// Bytes of what others have in LD_PRELOAD; with more the environment goes on as it is.
 const OTHERS: usize = 4096;
@@ -365,8 +367,14 @@ unsafe fn with_environment(
             return call(environment);
         };
         let traced = variable(environment, TRACE).is_some();
-        if !traced && readable(own, entry) && takes(program, arguments, entry) {
-            return call(environment);
+        let all = !traced && readable(own, entry) && takes(program, arguments, entry);
+        if all {
+            let answer = call(environment);
+            if !is_too_big(answer) {
+                return answer;
+            }
+            // There may be room for what is not ours.
+            attach::lose(lost::ENVIRONMENT);
         }
         let mut count = 0;
         while !(*environment.add(count)).is_null() {
@@ -374,18 +382,28 @@ unsafe fn with_environment(
         }
         // The stack of a thread may be small.
         match count {
-            0..64 => without::<64>(own, environment, call),
-            64..512 => without::<512>(own, environment, call),
-            512..8192 => without::<8192>(own, environment, call),
+            0..64 => without::<64>(own, all, environment, call),
+            64..512 => without::<512>(own, all, environment, call),
+            512..8192 => without::<8192>(own, all, environment, call),
             _ => call(environment),
         }
     }
 }
 
+/// Whether a call that starts a program has refused so many arguments and variables: they have a size that all together may have.
+fn is_too_big(answer: c_long) -> bool {
+    const TOO_BIG: c_long = libc::E2BIG as c_long;
+    // posix_spawn(3) returns the error itself.
+    // SAFETY: errno of this thread.
+    answer == TOO_BIG || answer == -1 && unsafe { *libc::__errno_location() } == libc::E2BIG
+}
+
 /// Makes the call with a copy of the environment in which LD_PRELOAD has nothing of ours. It has fewer than N entries.
+/// `all`: nor are there the other variables of ours, so that there is room.
 #[inline(never)]
 unsafe fn without<const N: usize>(
     own: Own,
+    all: bool,
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
@@ -426,6 +444,11 @@ unsafe fn without<const N: usize>(
                     continue;
                 }
                 entry = text.as_ptr().add(from).cast();
+            } else if all
+                && !entry.is_null()
+                && OTHER_VARIABLES.iter().any(|name| begins(entry, name))
+            {
+                continue;
             }
             copy[n].write(entry);
             n += 1;

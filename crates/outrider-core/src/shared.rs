@@ -273,6 +273,12 @@ impl Shared {
         standing.is_some_and(|s| lock(s).as_ref().is_some_and(Watch::is_filtered))
     }
 
+    /// Whether the process in entry `i` is ending, so that it has other rights than before.
+    pub fn is_ending(&self, i: usize) -> bool {
+        let standing = self.standings.get(i);
+        standing.is_some_and(|s| lock(s).as_ref().is_some_and(Watch::is_ending))
+    }
+
     /// Whether the process in entry `i` was found to have other rights than this one.
     pub fn has_strayed(&self, i: usize) -> bool {
         self.strays.get(i).is_some_and(|s| s.load(Relaxed))

@@ -594,7 +594,7 @@ pub mod lost {
         ),
         (
             UNFIT,
-            "library: a program was started that can't load it (another C library, another word size, another processor), or is linked statically and may start such a one; it ran without Outrider, and so did what it started",
+            "library: a program was started that can't load it (another C library, another word size, another processor, or a limit below 128 KiB of stack, 4 MiB of data or 16 MiB of addresses), or is linked statically and may start such a one; it ran without Outrider, and so did what it started",
         ),
         (
             MEMINFO,

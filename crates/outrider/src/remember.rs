@@ -69,8 +69,12 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// The job that `command` is, under a name or one of its own. What its profile is like is told at once.
-    pub fn new(name: Option<&OsStr>, command: &[OsString]) -> Result<Remembered, Failure> {
+    /// The job that `command` is, under a name or one of its own. What its profile is like is told at once. Where it is not the user's mistake
+    /// that there can be none, the job goes on without, and the answer says why.
+    pub fn new(
+        name: Option<&OsStr>,
+        command: &[OsString],
+    ) -> Result<Result<Remembered, String>, Failure> {
         let directory = std::env::current_dir().unwrap_or_default();
         let own;
         let name = match name {
@@ -80,7 +84,14 @@ impl Remembered {
                 &own
             }
         };
-        let file = file_of(name)?;
+        let is_path = name.as_bytes().contains(&b'/');
+        let file = match file_of(name) {
+            // There is no place for any.
+            Err(Failure { message, .. }) if !is_path && store::is_name(name) => {
+                return Ok(Err(message));
+            }
+            file => file?,
+        };
         let profile = match store::read(&file) {
             Ok(profile) if profile.relative => {
                 return Err(Failure::usage(format!(
@@ -95,7 +106,13 @@ impl Remembered {
                 output::complain(&refused(name, &why).message);
                 None
             }
-            Err(why) => return Err(refused(name, &why)),
+            // Somebody has named a file that is no profile.
+            Err(why @ (Trouble::Bad(Bad::Magic) | Trouble::NoFile | Trouble::Link(_)))
+                if is_path =>
+            {
+                return Err(refused(name, &why));
+            }
+            Err(why) => return Ok(Err(refused(name, &why).message)),
         };
         let program = elf::look_up(&command[0]).map(|path| directory.join(path));
         let arguments = command.iter().skip(1).map(|a| directory.join(Path::new(a)));
@@ -103,14 +120,14 @@ impl Remembered {
         let files = program
             .into_iter()
             .chain(arguments.filter(|a| a.as_os_str().len() < needs::LONGEST));
-        Ok(Remembered {
+        Ok(Ok(Remembered {
             file,
             profile,
             command: command.to_vec(),
             files: files.take(64).collect(),
             directory,
             log: None,
-        })
+        }))
     }
 
     /// Makes the log that hooks write, of the run that has this secret.

@@ -739,6 +739,13 @@ fn config_unreadable() {
         lost.contains("config.toml:2") && lost.contains("the defaults hold"),
         "{lost}"
     );
+    // No settings are that long; reading them would keep the program from starting.
+    let long = fs::File::create(&place).unwrap();
+    long.set_len(8 << 30).unwrap();
+    assert_eq!(run(), output);
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    assert!(json["lost"].to_string().contains("too long"), "{json}");
 
     let dir = fresh_with("config_unreadable", &[]);
     fs::create_dir(dir.join("directory.toml")).unwrap();

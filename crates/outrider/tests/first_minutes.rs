@@ -968,6 +968,12 @@ sum(m[i] for i in range(0, len(m), 4096)); print('held', flush=True); sys.stdin.
         );
         assert!(!dir.join("made").exists());
     }
+    // A script that doesn't say what runs it is the shell's, in both ways.
+    let script = dir.join("script");
+    fs::write(&script, format!("cksum {file}\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, _, err) = said(&dir, &["try", "-n", "1", "--", "./script"]);
+    assert!(code == Some(0) && err.contains("it takes"), "{err}");
     // A program that fails alike each time is measured, and the verdict says that it does.
     let argv = ["sh", "-c", &format!("cksum {file}; exit 3")];
     let (code, _, err) = said(&dir, &[&["try", "-n", "1", "--"], &argv[..]].concat());

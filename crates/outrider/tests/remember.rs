@@ -394,6 +394,50 @@ fn files_that_are_no_profiles_are_refused() {
     tells(&dir, &["profile", "show", "./damaged"]);
 }
 
+/// B1, B15: that there is no place for a profile, or that it can't be read, stops no job.
+#[test]
+fn a_job_runs_without_a_profile() {
+    let dir = fresh("a_job_runs_without_a_profile");
+    let place = dir.join("state/outrider/profiles");
+    fs::create_dir_all(&place).unwrap();
+    fs::write(place.join("strange.profile"), "no profile\n").unwrap();
+    let mut later = format::encode(&profile_of(vec![entry("/bin/sh", 3)]));
+    later[7] += 1;
+    fs::write(place.join("later.profile"), later).unwrap();
+    fs::create_dir(place.join("directory.profile")).unwrap();
+    let state = dir.join("state");
+    let (state, nowhere) = (
+        state.to_str().unwrap(),
+        dir.join("state/outrider/profiles/strange.profile"),
+    );
+    let cases = [
+        (None, "x"),
+        (nowhere.to_str(), "x"),
+        (Some(state), "strange"),
+        (Some(state), "later"),
+        (Some(state), "directory"),
+    ];
+    for (state, name) in cases {
+        let flags = ["--report=r.json", &format!("--remember={name}")];
+        for flags in [&flags[1..], &flags] {
+            let mut command = outrider_run(&dir, flags, &["sh", "-c", "echo here; exit 3"]);
+            command.env_remove("XDG_STATE_HOME").env_remove("HOME");
+            let output = command
+                .envs(state.map(|s| ("XDG_STATE_HOME", s)))
+                .output()
+                .unwrap();
+            assert_eq!(output.status.code(), Some(3), "{name}: {output:?}");
+            assert_eq!(output.stdout, b"here\n");
+            let told = match flags.len() {
+                1 => String::from_utf8(output.stderr).unwrap(),
+                _ => fs::read_to_string(dir.join("r.json")).unwrap(),
+            };
+            assert!(told.contains("nothing is remembered"), "{name}: {told}");
+        }
+    }
+    assert_eq!(fs::read(nowhere).unwrap(), b"no profile\n");
+}
+
 /// B15, B16: a profile is not taken over a link in a directory that others may write to, and none is written over one.
 #[test]
 fn links_of_others_are_not_followed() {

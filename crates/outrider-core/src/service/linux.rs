@@ -222,6 +222,10 @@ impl Kernel for Linux {
         }
     }
 
+    fn is_ending(&self, shared: &Shared, proc: usize) -> bool {
+        shared.is_ending(proc)
+    }
+
     fn is_confined(&self, pid: u32, turn: usize) -> bool {
         fetch::is_confined(pid, turn)
     }

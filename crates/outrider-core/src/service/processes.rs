@@ -485,7 +485,8 @@ impl<K: Kernel> Service<K> {
         let over = self
             .processes
             .get(i)
-            .is_none_or(|p| p.is_over(&self.kernel));
+            .is_none_or(|p| p.is_over(&self.kernel))
+            || self.kernel.is_ending(&self.shared, i);
         let proc = self.shared.proc(i);
         if proc.closed.swap(1, AcqRel) == 0 && !over {
             match self.shared.is_filtered(i) {
