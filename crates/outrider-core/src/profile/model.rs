@@ -105,7 +105,7 @@ impl Entry {
     pub fn bytes(&self) -> u64 {
         let likely = self.spans.iter().filter(|s| s.seen.is_likely());
         let pages: u64 = likely.map(|s| s.pages.len()).sum();
-        (pages * PAGE).min(self.size.div_ceil(PAGE) * PAGE)
+        (pages * PAGE).min(self.size.div_ceil(PAGE).saturating_mul(PAGE))
     }
 
     /// The pages that are likely to be needed of a file that has `size` bytes now. The last page of one that has grown is no longer its last.
@@ -262,7 +262,8 @@ impl Profile {
 
     /// Bytes that are likely to be needed.
     pub fn bytes(&self) -> u64 {
-        self.likely().map(|e| e.bytes()).sum()
+        self.likely()
+            .fold(0, |all, e| all.saturating_add(e.bytes()))
     }
 
     /// What is likely to be needed, in order.
