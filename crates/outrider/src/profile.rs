@@ -12,6 +12,7 @@ use outrider_core::profile::store::{self, Trouble};
 use outrider_core::profile::{Entry, Need, Profile, format};
 use outrider_core::residency;
 use outrider_sys::units::{PAGE, PageRange, pages_of};
+use rustix::fs::Dir;
 use serde_json::{Value, json};
 use std::os::fd::AsFd;
 
@@ -567,10 +568,9 @@ pub fn listing(name: &OsStr) -> Result<Listing, Failure> {
     let one = |entry: &&Entry| {
         let found = places.find(&entry.path).ok()?;
         if entry.need == Need::Listing && found.is_directory() {
-            std::fs::read_dir(&entry.path)
-                .into_iter()
-                .flatten()
-                .for_each(drop);
+            // What was found, not what has its name by now.
+            let dir = found.open().and_then(|dir| Dir::new(dir).ok());
+            dir.into_iter().flatten().for_each(drop);
         }
         let pages = entry.pages(found.size());
         (entry.need == Need::File && found.is_regular() && !pages.is_empty()).then(|| Found {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
 use outrider_sys::raw;
@@ -37,14 +37,8 @@ const SERVERS: [&str; 12] = [
 pub struct Places {
     /// By where they are mounted.
     mounts: HashMap<OsString, Mount>,
-    /// Their directories, as they are found; `None`: they are left alone.
-    roots: Mutex<HashMap<OsString, Option<Arc<Root>>>>,
-}
-
-struct Root {
-    dir: OwnedFd,
-    /// `st_dev`.
-    dev: u64,
+    /// `st_dev` of what is mounted there, as it is found; `None`: it is left alone. Nothing is held open: it could not be unmounted.
+    devices: Mutex<HashMap<OsString, Option<u64>>>,
 }
 
 /// What was found.
@@ -110,7 +104,7 @@ impl Places {
                 .into_iter()
                 .map(|m| (m.mount_point.clone().into_os_string(), m))
                 .collect(),
-            roots: Mutex::default(),
+            devices: Mutex::default(),
         }
     }
 
@@ -122,9 +116,17 @@ impl Places {
             .unwrap_or(Path::new("/"))
     }
 
-    fn root(&self, at: &Path) -> Option<Arc<Root>> {
-        if let Some(known) = lock(&self.roots).get(at.as_os_str()) {
-            return known.clone();
+    /// What is mounted at a place, opened without any right. Where something is mounted there are no links on the way, and there are none now.
+    fn root(at: &Path) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(CWD, at, flags, Mode::empty(), resolve).ok()
+    }
+
+    /// The `st_dev` of what is mounted at a place, if it is looked at.
+    fn device_at(&self, at: &Path) -> Option<u64> {
+        if let Some(known) = lock(&self.devices).get(at.as_os_str()) {
+            return *known;
         }
         let find = || {
             let served = |m: &Mount| {
@@ -133,20 +135,18 @@ impl Places {
             if self.mounts.get(at.as_os_str()).is_some_and(served) {
                 return None;
             }
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let dir = rustix::fs::openat(CWD, at, flags, Mode::empty()).ok()?;
+            let dir = Places::root(at)?;
             let dev = raw::status(dir.as_raw_fd()).ok()?.st_dev;
-            let disk = lies_on(dir.as_fd(), dev) == LiesOn::Disk;
-            disk.then(|| Arc::new(Root { dir, dev }))
+            (lies_on(dir.as_fd(), dev) == LiesOn::Disk).then_some(dev)
         };
         let found = find();
-        lock(&self.roots).insert(at.as_os_str().to_owned(), found.clone());
+        lock(&self.devices).insert(at.as_os_str().to_owned(), found);
         found
     }
 
     /// Whether what has this absolute path may be looked up.
     pub fn is_looked_at(&self, path: &Path) -> bool {
-        self.root(self.mount_of(path)).is_some()
+        self.device(path).is_some()
     }
 
     /// Whether a path's file system reads many blocks of inodes where one is asked for.
@@ -157,13 +157,19 @@ impl Places {
 
     /// The `st_dev` of a path's file system, if it is looked at.
     pub fn device(&self, path: &Path) -> Option<u64> {
-        Some(self.root(self.mount_of(path))?.dev)
+        self.device_at(self.mount_of(path))
     }
 
     /// What has this absolute path, which has no links in it.
     pub fn find(&self, path: &Path) -> Result<Found, Lost> {
         let at = self.mount_of(path);
-        let root = self.root(at).ok_or(Lost::LeftAlone)?;
+        let dev = self.device_at(at).ok_or(Lost::LeftAlone)?;
+        // What is mounted there may be something else by now.
+        let root = Places::root(at).ok_or(Lost::Gone)?;
+        let same = raw::status(root.as_raw_fd()).is_ok_and(|st| st.st_dev == dev);
+        if !same {
+            return Err(Lost::Gone);
+        }
         let below = path.strip_prefix(at).map_err(|_| Lost::Gone)?;
         let below = match below.as_os_str().is_empty() {
             true => Path::new("."),
@@ -174,7 +180,7 @@ impl Places {
             | ResolveFlags::NO_XDEV
             | ResolveFlags::NO_SYMLINKS
             | ResolveFlags::NO_MAGICLINKS;
-        let fd = rustix::fs::openat2(&root.dir, below, flags, Mode::empty(), resolve)
+        let fd = rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve)
             .map_err(|_| Lost::Gone)?;
         let st = raw::fstat(fd.as_raw_fd()).map_err(|_| Lost::Gone)?;
         Ok(Found { fd, st })
