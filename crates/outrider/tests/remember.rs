@@ -825,6 +825,28 @@ fn profiles_go_elsewhere() {
     assert_eq!(tells(dir, &["profile", "list"]).lines().count(), 2);
 }
 
+/// B15, B16: a profile that is taken in has no path that is longer than the kernel takes, and can be read again.
+#[test]
+fn a_profile_below_a_long_root_can_be_read() {
+    let dir = fresh("a_profile_below_a_long_root_can_be_read");
+    let long = |n: usize| vec!["d".repeat(200); n].join("/");
+    let root = dir.join(long(9));
+    fs::create_dir_all(&root).unwrap();
+    let profile = Profile {
+        relative: true,
+        ..profile_of(vec![entry(long(15), 1), entry("bin/sh", 1)])
+    };
+    put(&dir.join("portable"), &profile);
+    let root = root.to_str().unwrap();
+    tells(
+        &dir,
+        &["profile", "import", "./portable", "./p", "--root", root],
+    );
+    let shown = tells(&dir, &["profile", "show", "./p", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["entries"].as_array().unwrap().len(), 1);
+}
+
 /// B15: as the entry of a container: below another root, with a profile that came with it, where nothing can be written.
 #[test]
 fn a_container_brings_its_profile() {
@@ -993,4 +1015,26 @@ fn a_remembered_job_unmounts() {
         let _ = Command::new("umount").arg("-q").arg(&mount).output();
         assert!(output.status.success(), "{output:?}");
     }
+}
+
+/// B15, B16: who begins in a user, mount or process namespace of its own, or enters one, has the log of names no longer: what it would write there means something
+/// else to who reads it.
+#[test]
+fn no_log_in_other_namespaces() {
+    let test = "no_log_in_other_namespaces";
+    if !is_root() {
+        return skip(test, "needs root");
+    }
+    let dir = fresh(test);
+    let program = compile("kept_needs", "kept_needs", &[]);
+    let argv = [program.to_str().unwrap()];
+    let (output, _) = run(&dir, &["--remember=./p"], &argv);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let spaces = ["user", "mount", "process"];
+    let ways = spaces.iter().flat_map(|space| {
+        let ways = ["clone", "syscall", "unshare"];
+        ways.map(|way| format!("{way}-{space} 0\n"))
+    });
+    let expected = format!("here 1\n{}here 1\n", ways.collect::<String>());
+    assert_eq!(said, expected);
 }

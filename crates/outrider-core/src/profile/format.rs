@@ -11,7 +11,7 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use outrider_sys::units::PageRange;
 
-use super::model::{Entry, History, Need, Profile, Span};
+use super::model::{Entry, History, Need, PATH, Profile, Span};
 
 /// What a file begins with; the last byte is the version.
 pub const MAGIC: &[u8; 8] = b"ORPROF\0\x01";
@@ -25,8 +25,6 @@ const SPANS: usize = 1 << 21;
 /// Bytes of all paths together, written out: names share their beginnings with the one before, so that a short file could list long ones. Half of what it may
 /// unpack to.
 const PATHS: usize = UNPACKED / 2;
-/// Bytes of a path at most: PATH_MAX.
-const PATH: usize = 4095;
 /// Arguments of a command that are kept, and bytes of each.
 const ARGUMENTS: usize = 64;
 const ARGUMENT: usize = 4095;
@@ -110,7 +108,8 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     out.number(profile.runs.into());
     out.number(profile.bad.into());
     out.number(profile.used.unwrap_or(0).into());
-    out.bytes(profile.directory.as_os_str().as_bytes());
+    let directory = profile.directory.as_os_str().as_bytes();
+    out.bytes(&directory[..directory.len().min(PATH)]);
     let command = &profile.command[..profile.command.len().min(ARGUMENTS)];
     out.number(command.len() as u64);
     for argument in command {

@@ -12,6 +12,8 @@ const RUNS: u8 = 8;
 const MISSES: u32 = 3;
 /// Runs in succession in which little of what was fetched was used, after which a profile is forgotten.
 pub const BAD_RUNS: u8 = 3;
+/// Bytes of a path at most: PATH_MAX.
+pub(super) const PATH: usize = 4095;
 /// Gaps of so many pages are read through, as the kernel's first readahead window would (16 KiB): a range more costs as much as they do.
 const GAP: u64 = 4;
 
@@ -286,12 +288,13 @@ impl Profile {
         before - self.entries.len()
     }
 
-    /// The other way round.
+    /// The other way round. Paths that become longer than the kernel takes are left out.
     pub fn below(&mut self, root: &Path) {
         if std::mem::take(&mut self.relative) {
-            for entry in &mut self.entries {
+            self.entries.retain_mut(|entry| {
                 entry.path = root.join(&entry.path);
-            }
+                entry.path.as_os_str().len() <= PATH
+            });
         }
     }
 }
