@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outrider_core::profile::place::{Lost, Places};
+use outrider_core::profile::replay::intersect;
 use outrider_core::profile::store::{self, Trouble};
 use outrider_core::profile::{Entry, Need, Profile, format};
 use outrider_core::residency;
@@ -325,12 +326,9 @@ impl Fit {
                     .and_then(|f| residency::missing(f.as_fd(), end));
                 match missing {
                     Some(missing) => {
-                        let gaps = missing.iter().flat_map(|m| {
-                            pages.iter().map(move |p| {
-                                PageRange::new(m.start.max(p.start), m.end.min(p.end)).len()
-                            })
-                        });
-                        fit.cached = (own - gaps.sum::<u64>()) * PAGE;
+                        let gaps = intersect(&missing, &pages);
+                        let gaps: u64 = gaps.iter().map(PageRange::len).sum();
+                        fit.cached = (own - gaps) * PAGE;
                     }
                     None => fit.hidden = 1,
                 }

@@ -338,10 +338,10 @@ impl Entry {
         let mut spans = Vec::new();
         // What both have keeps its history; what only the other has brings its own.
         for span in overlay(&self.spans, &pages, false) {
-            let own = self.spans.iter().any(|s| meets(&s.pages, &span.pages));
-            let from = other.spans.iter().find(|s| meets(&s.pages, &span.pages));
+            let own = first_meeting(&self.spans, &span.pages);
+            let from = first_meeting(&other.spans, &span.pages);
             let history = match (own, from) {
-                (false, Some(from)) => from.seen,
+                (None, Some(from)) => from.seen,
                 _ => span.seen,
             };
             spans.push(Span {
@@ -351,6 +351,12 @@ impl Entry {
         }
         self.spans = spans;
     }
+}
+
+/// The first of `spans`, which ascend and may be many, that has some of these pages.
+fn first_meeting<'a>(spans: &'a [Span], pages: &PageRange) -> Option<&'a Span> {
+    let at = spans.partition_point(|s| s.pages.end <= pages.start);
+    spans.get(at).filter(|s| meets(&s.pages, pages))
 }
 
 fn meets(a: &PageRange, b: &PageRange) -> bool {
@@ -477,6 +483,27 @@ mod tests {
             learn(bad) && learn(bad) && learn(good) && learn(bad) && learn(bad) && learn(little)
         );
         assert!(!learn(bad));
+    }
+
+    /// B15, B16: what a file may list is merged in no time that grows with its square.
+    #[test]
+    fn many_spans_are_merged() {
+        let of = |first: u64| {
+            let pages: Vec<_> = (0..1 << 18)
+                .map(|i| (8 * i + first, 8 * i + first + 1))
+                .collect();
+            Entry::from(seen("/x", 0, &pages, true))
+        };
+        let mut entry = of(0);
+        entry.merge(of(0));
+        assert_eq!(entry.spans.len(), 1 << 18);
+        let mut other = of(0);
+        other.spans.retain(|s| s.pages.start % 16 == 0);
+        other.merge(of(0));
+        assert_eq!(
+            other.spans.iter().map(|s| s.pages.len()).sum::<u64>(),
+            1 << 18
+        );
     }
 
     proptest! {

@@ -303,7 +303,7 @@ impl Task {
 }
 
 /// What is in both, which ascend.
-pub(super) fn intersect(a: &[PageRange], b: &[PageRange]) -> Vec<PageRange> {
+pub fn intersect(a: &[PageRange], b: &[PageRange]) -> Vec<PageRange> {
     let (mut i, mut j, mut out) = (0, 0, Vec::new());
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
         let both = PageRange::new(x.start.max(y.start), x.end.min(y.end));
