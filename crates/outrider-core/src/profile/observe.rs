@@ -26,10 +26,10 @@ use outrider_sys::pagemap::Pagemap;
 use outrider_sys::raw;
 use outrider_sys::standing::Watch;
 use outrider_sys::units::{ByteRange, InodeKey, PAGE, PageRange, pages_of};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
 use super::model::{Need, Profile, Seen, join};
-use super::place::Places;
+use super::place::{Lost, Places};
 use super::replay::{Before, Replay, complement, intersect};
 use super::terms::Terms;
 use crate::lock;
@@ -560,7 +560,13 @@ impl Witness {
 
     /// Remembers a name that may stand for all whose inodes are read with its own: of several that which comes first in their order, in each run the same.
     fn may_stand_in(&mut self, path: &Path, at_us: u64) {
-        let Ok(st) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) else {
+        let st = match self.places.find(path) {
+            Ok(found) => Some(found.st),
+            // Behind a link.
+            Err(Lost::Gone) => (self.resolve(path)).and_then(|f| raw::fstat(f.1.as_raw_fd()).ok()),
+            Err(Lost::LeftAlone) => None,
+        };
+        let Some(st) = st else {
             return;
         };
         let (dev, block) = self.block(path, InodeKey::new(st.st_dev, st.st_ino));
@@ -629,17 +635,13 @@ impl Witness {
     /// not made it.
     fn found_before(&self, path: &Path, need: Need) -> Option<Attributes> {
         let entry = &self.profile.entries[self.listed.get(path, need)?];
-        if !self.places.is_looked_at(path) {
-            return None;
-        }
-        let st = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let kind = FileType::from_raw_mode(st.st_mode);
+        let found = self.places.find(path).ok()?;
         let fits = match need {
-            Need::File => kind == FileType::RegularFile,
-            Need::Listing => kind == FileType::Directory,
+            Need::File => found.is_regular(),
+            Need::Listing => found.is_directory(),
             Need::Attributes => true,
         };
-        (fits && st.st_ino == entry.inode).then(|| st.into())
+        (fits && found.st.st_ino == entry.inode).then(|| found.st.into())
     }
 
     /// The absolute name without links of something on a disk, and what finds it.
@@ -647,12 +649,9 @@ impl Witness {
         if self.nodes.len() >= ENTRIES || !self.places.is_looked_at(path) {
             return None;
         }
-        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let found = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-        let name = crate::fetch::name(found.as_fd());
+        let (name, found) = self.places.follow(path)?;
         // What has been removed meanwhile has no name.
-        let is_here = name.is_absolute() && self.places.is_looked_at(&name);
-        is_here.then_some((name, found))
+        self.places.is_looked_at(&name).then_some((name, found))
     }
 
     fn node(

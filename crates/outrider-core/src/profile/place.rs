@@ -5,9 +5,10 @@
 //! that was found. File systems whose files lie on nothing (/proc, /dev, tmpfs) are left alone, and so are those of servers, which may not answer.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
@@ -32,6 +33,9 @@ const SERVERS: [&str; 12] = [
     "ncpfs",
     "coda",
 ];
+
+/// Links in a path, as the kernel has it.
+pub(super) const LINKS: usize = 40;
 
 /// Looks names up. Cheap to share.
 pub struct Places {
@@ -160,6 +164,49 @@ impl Places {
         self.device_at(self.mount_of(path))
     }
 
+    /// What an absolute path leads to, which may have links in it, and its name without. Links to other file systems are followed one by one, so that none is
+    /// touched that is left alone: a server behind one need not answer.
+    pub fn follow(&self, path: &Path) -> Option<(PathBuf, OwnedFd)> {
+        let at = self.mount_of(path);
+        self.device_at(at)?;
+        let within = || {
+            let below = below(path, at)?;
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+            rustix::fs::openat2(Places::root(at)?, below, flags, Mode::empty(), resolve).ok()
+        };
+        if let Some(found) = within() {
+            let name = crate::fetch::name(found.as_fd());
+            return name.is_absolute().then_some((name, found));
+        }
+        let mut left: Vec<OsString> = components(path);
+        let (mut at, mut links) = (PathBuf::from("/"), 0);
+        while let Some(part) = left.pop() {
+            if part == ".." {
+                at.pop();
+                continue;
+            }
+            let next = at.join(part);
+            let found = self.find(&next).ok()?;
+            if found.kind() != FileType::Symlink {
+                at = next;
+                continue;
+            }
+            links += 1;
+            let target = rustix::fs::readlinkat(&found.fd, "", Vec::new()).ok()?;
+            let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
+            if links > LINKS {
+                return None;
+            }
+            if target.is_absolute() {
+                at = PathBuf::from("/");
+            }
+            left.extend(components(&target));
+        }
+        let found = self.find(&at).ok()?;
+        Some((at, found.fd))
+    }
+
     /// What has this absolute path, which has no links in it.
     pub fn find(&self, path: &Path) -> Result<Found, Lost> {
         let at = self.mount_of(path);
@@ -170,11 +217,7 @@ impl Places {
         if !same {
             return Err(Lost::Gone);
         }
-        let below = path.strip_prefix(at).map_err(|_| Lost::Gone)?;
-        let below = match below.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => below,
-        };
+        let below = below(path, at).ok_or(Lost::Gone)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH
             | ResolveFlags::NO_XDEV
@@ -185,6 +228,23 @@ impl Places {
         let st = raw::fstat(fd.as_raw_fd()).map_err(|_| Lost::Gone)?;
         Ok(Found { fd, st })
     }
+}
+
+/// A path from a directory above it on.
+fn below<'a>(path: &'a Path, at: &Path) -> Option<&'a Path> {
+    let below = path.strip_prefix(at).ok()?;
+    let is_it = below.as_os_str().is_empty();
+    Some(if is_it { Path::new(".") } else { below })
+}
+
+/// What a path consists of, its last part first.
+pub(super) fn components(path: &Path) -> Vec<OsString> {
+    let parts = path.components().rev().filter_map(|c| match c {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    parts.collect()
 }
 
 impl Default for Places {
