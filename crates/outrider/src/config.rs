@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -92,12 +92,24 @@ fn refusal(path: &Path, what: &str) -> String {
     format!("config file {} {what}", show(path))
 }
 
+/// Bytes of a config file at most: twice what all patterns of `files.exclude` may take, 1024 of PATH_MAX.
+const LONGEST: u64 = 8 << 20;
+
 /// The text of a file, or what is wrong with it.
 fn contents(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| match e.kind() {
-        io::ErrorKind::InvalidData => "is not UTF-8 text; accepted is a TOML file".to_owned(),
-        _ => format!("cannot be read: {e}"),
-    })
+    let mut text = String::new();
+    let file = fs::File::open(path);
+    let read = file.and_then(|f| f.take(LONGEST + 1).read_to_string(&mut text));
+    match read.map_err(|e| (e.kind(), e)) {
+        _ if text.len() as u64 > LONGEST => {
+            Err("is longer than 8 MiB; accepted is a TOML file".to_owned())
+        }
+        Ok(_) => Ok(text),
+        Err((io::ErrorKind::InvalidData, _)) => {
+            Err("is not UTF-8 text; accepted is a TOML file".to_owned())
+        }
+        Err((_, e)) => Err(format!("cannot be read: {e}")),
+    }
 }
 
 fn settings(path: &Path, text: &str, program: Option<&OsStr>) -> Result<Settings, Failure> {
