@@ -1038,3 +1038,38 @@ fn no_log_in_other_namespaces() {
     let expected = format!("here 1\n{}here 1\n", ways.collect::<String>());
     assert_eq!(said, expected);
 }
+
+/// B15: a program that watches files sees its own opens and no more, also where its run is remembered for the first time.
+#[test]
+fn a_remembered_job_that_watches_sees_no_others() {
+    let test = "a_remembered_job_that_watches_sees_no_others";
+    if !have("python3") {
+        return skip(test, "python3 is not installed");
+    }
+    let dir = fresh(test);
+    let Some(disk) = Disk::of(test, &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("large"), vec![b'x'; 1 << 20]).unwrap();
+    let script = "import ctypes, os, struct, sys, time
+libc = ctypes.CDLL(None)
+watch = libc.inotify_init1(os.O_NONBLOCK)
+assert libc.inotify_add_watch(watch, sys.argv[1].encode(), 0x30) > 0
+time.sleep(0.2)
+open(sys.argv[1] + '/large', 'rb').read()
+time.sleep(0.3)
+data, opens = os.read(watch, 65536), 0
+while data:
+    # IN_OPEN; between two of them is one of IN_CLOSE_NOWRITE, or they would be told as one.
+    opens += bool(struct.unpack('iIII', data[:16])[1] & 0x20)
+    data = data[16 + struct.unpack('iIII', data[:16])[3]:]
+print(opens)
+";
+    fs::write(dir.join("watch.py"), script).unwrap();
+    let job = dir.join("watch.py");
+    let argv = ["python3", job.to_str().unwrap(), disk.dir.to_str().unwrap()];
+    for _ in 0..2 {
+        let (output, _) = run(&dir, &["--remember=./p"], &argv);
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n");
+    }
+}
