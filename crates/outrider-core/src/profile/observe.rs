@@ -49,6 +49,8 @@ const IDLE: Duration = Duration::from_millis(20);
 /// … and at the page tables, at first and at most.
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
+/// … and so many times as long as the look has taken: a program may have tens of thousands of threads and mappings, and is to lose a fifth of a processor at most.
+const REST: u32 = 4;
 /// Once a run has taken so long they are looked at once a second.
 const START: Duration = Duration::from_secs(30);
 const LATER: Duration = Duration::from_secs(1);
@@ -349,12 +351,14 @@ impl Witness {
                 false => LOOK,
             };
             if Instant::now() >= next {
+                let began = Instant::now();
                 self.look_at_processes();
+                let took = began.elapsed();
                 let most = match self.began.elapsed() < START {
                     true => LONGEST,
                     false => LATER,
                 };
-                pause = (pause * 2).min(most);
+                pause = (pause * 2).min(most).max(REST * took);
                 next = Instant::now() + pause;
             }
             self.pauses();
