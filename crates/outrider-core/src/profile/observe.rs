@@ -261,8 +261,8 @@ struct Witness {
     names: usize,
     /// Ranges of all that is touched.
     ranges: usize,
-    /// What /proc/PID/statm said, and whether the process had the service's rights.
-    grown: HashMap<u32, (String, bool)>,
+    /// What /proc/PID/statm said.
+    grown: HashMap<u32, String>,
     /// Until when it need not be looked anew who may write into the log.
     believed: Option<Instant>,
     /// Looks at processes.
@@ -759,11 +759,13 @@ impl Witness {
         let Ok(statm) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
             return;
         };
-        let is = (statm, is_like_this(pid));
-        if !is.1 || self.grown.get(&pid) == Some(&is) {
+        if self.grown.get(&pid) == Some(&statm) {
             return;
         }
-        self.grown.insert(pid, is);
+        self.grown.insert(pid, statm);
+        if !is_like_this(pid) {
+            return;
+        }
         let Ok(file) = std::fs::File::open(format!("/proc/{pid}/maps")) else {
             return;
         };
