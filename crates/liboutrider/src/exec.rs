@@ -28,7 +28,7 @@ use outrider_core::shm::lost;
 use outrider_sys::program::{Entry, Named, Taking, taking};
 use outrider_sys::{environment, raw};
 
-use crate::{attach, declared, real, symbols};
+use crate::{attach, declared, needs, real, symbols};
 
 type Text = *const c_char;
 type Texts = *const Text;
@@ -799,19 +799,25 @@ pub unsafe fn by_number(
 /// The kernel has taken the arguments of that call.
 #[inline]
 pub unsafe fn may_be_copied(number: c_long, a: usize) {
-    let is_copied = match number {
+    let flags = match number {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork => true,
-        libc::SYS_clone => a as c_int & libc::CLONE_VM == 0,
-        libc::SYS_clone3 => {
-            // SAFETY: struct clone_args, which begins with the flags.
-            let flags = unsafe { (a as *const u64).read_unaligned() };
-            flags & libc::CLONE_VM as u64 == 0
-        }
-        _ => false,
+        libc::SYS_fork => 0,
+        libc::SYS_clone => a as c_int,
+        // SAFETY: struct clone_args, which begins with the flags.
+        libc::SYS_clone3 => unsafe { (a as *const u64).read_unaligned() as c_int },
+        _ => return,
     };
-    if is_copied {
-        attach::copied();
+    if flags & libc::CLONE_VM == 0 {
+        begun(flags);
+    }
+}
+
+/// A child with a copy of the memory begins.
+fn begun(flags: c_int) {
+    attach::copied();
+    if flags & (libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID) != 0 {
+        // Its rights are others, its names and numbers mean something else to who reads them.
+        needs::forget();
     }
 }
 
@@ -834,13 +840,18 @@ type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 struct Beginning {
     begin: Begin,
     argument: *mut c_void,
+    flags: c_int,
 }
 
 unsafe extern "C-unwind" fn begin(beginning: *mut c_void) -> c_int {
-    attach::copied();
     // SAFETY: passed below.
     unsafe {
-        let Beginning { begin, argument } = *beginning.cast::<Beginning>();
+        let Beginning {
+            begin,
+            argument,
+            flags,
+        } = *beginning.cast::<Beginning>();
+        begun(flags);
         begin(argument)
     }
 }
@@ -863,7 +874,11 @@ unsafe extern "C" fn clone(
     unsafe {
         match f {
             Some(f) if flags & libc::CLONE_VM == 0 => {
-                let beginning = Beginning { begin: f, argument };
+                let beginning = Beginning {
+                    begin: f,
+                    argument,
+                    flags,
+                };
                 let beginning = (&raw const beginning).cast_mut().cast();
                 real::clone(Some(begin), stack, flags, beginning, parent, area, child)
             }

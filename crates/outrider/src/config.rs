@@ -95,8 +95,8 @@ fn refusal(path: &Path, what: &str) -> String {
     format!("config file {} {what}", show(path))
 }
 
-/// Most bytes of a config file: all settings with all that is said of them here, for some hundred programs.
-const MOST: u64 = 1 << 20;
+/// Bytes of a config file at most: twice what all patterns of `files.exclude` may take, 1024 of PATH_MAX.
+const MOST: u64 = 8 << 20;
 
 /// The text of a file, or what is wrong with it. One that is `named` may be a pipe, which is waited for.
 fn contents(path: &Path, named: bool) -> Result<String, String> {
@@ -108,7 +108,7 @@ fn contents(path: &Path, named: bool) -> Result<String, String> {
         .open(path);
     match opened.and_then(|file| file.take(MOST + 1).read_to_string(&mut text)) {
         Ok(_) if text.len() as u64 <= MOST => Ok(text),
-        Ok(_) => Err("is too long; accepted is a TOML file of up to 1 MiB".to_owned()),
+        Ok(_) => Err("is longer than 8 MiB; accepted is a TOML file".to_owned()),
         Err(e) if e.kind() == io::ErrorKind::InvalidData => {
             Err("is not UTF-8 text; accepted is a TOML file".to_owned())
         }

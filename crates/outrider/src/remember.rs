@@ -10,7 +10,8 @@ use outrider_core::profile::format::Bad;
 use outrider_core::profile::observe::Subject;
 use outrider_core::profile::store::{self, Trouble};
 use outrider_core::profile::{Job, Profile};
-use outrider_sys::{handover, mapped};
+use outrider_sys::units::InodeKey;
+use outrider_sys::{handover, mapped, raw};
 
 use crate::config::base_directory;
 use crate::elf;
@@ -66,6 +67,7 @@ pub struct Remembered {
     files: Vec<PathBuf>,
     /// The log, and where it is mapped.
     log: Option<(OwnedFd, Mapped)>,
+    log_is: InodeKey,
 }
 
 impl Remembered {
@@ -127,6 +129,7 @@ impl Remembered {
             files: files.take(64).collect(),
             directory,
             log: None,
+            log_is: InodeKey::default(),
         }))
     }
 
@@ -139,6 +142,10 @@ impl Remembered {
         mapped::unmap(at, needs::BYTES);
         // SAFETY: made just now, and nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let Ok(is) = raw::fstat(fd.as_raw_fd()) else {
+            return;
+        };
+        self.log_is = InodeKey::new(is.st_dev, is.st_ino);
         if let Some(at) = mapped::map_file(fd.as_raw_fd(), needs::BYTES, std::ptr::null_mut()) {
             // SAFETY: the memory stays mapped.
             let log = unsafe { Mapped::at(at) };
@@ -164,6 +171,7 @@ impl Remembered {
             subject: Subject {
                 runner,
                 log: self.log.as_ref().map(|(_, log)| *log),
+                log_is: self.log_is,
                 files: self.files.clone(),
                 directory: self.directory.clone(),
             },

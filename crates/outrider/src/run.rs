@@ -15,7 +15,6 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,6 +23,7 @@ use std::time::{Duration, Instant};
 use outrider_core::board;
 use outrider_core::config::Config;
 use outrider_core::engine;
+use outrider_core::explain::Explain;
 use outrider_core::service::{Service, record};
 use outrider_core::shared::Shared;
 use outrider_core::shm::{self, lost};
@@ -444,7 +444,15 @@ fn finish(
         if let Some(path) = &explained
             && shared.header().service_pid.load(Acquire) == 0
         {
-            explain_nothing(path, program);
+            // No service was needed.
+            let explain = Explain::into(Some(path));
+            explain.say(
+                program as u32,
+                format_args!(
+                    "nothing was told: what was read was cached, shorter than files.min_size, or passed no hook"
+                ),
+            );
+            explain.flush();
         }
         if purpose == Purpose::Check {
             let code = if libc::WIFSIGNALED(status) {
@@ -1153,19 +1161,6 @@ fn start_service(
         shared.header().service_pid.store(pid as u32, Release);
     }
     (pid > 0).then_some(pid)
-}
-
-/// Says that no service was needed. Nobody waits for the reader of a pipe.
-fn explain_nothing(path: &Path, program: i32) {
-    let mut options = std::fs::File::options();
-    options.append(true).custom_flags(libc::O_NONBLOCK);
-    if let Ok(mut file) = options.open(path) {
-        // What can't be written is lost.
-        let _ = writeln!(
-            file,
-            "{program} nothing was told: what was read was cached, shorter than files.min_size, or passed no hook"
-        );
-    }
 }
 
 /// Runs a service that records its run.

@@ -729,6 +729,12 @@ fn config_unreadable() {
         lost.contains("outrider/config.toml cannot be read") && lost.contains("the defaults hold"),
         "{lost}"
     );
+    // One without an end is no more than one that is too long.
+    let endless = ["--config=/dev/zero"];
+    let refused = outrider_run(&dir, &endless, &["true"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(told.contains("longer than 8 MiB"), "{told}");
     fs::remove_file(&place).unwrap();
     fs::write(&place, "[budget]\nmemory = \"much\"\n").unwrap();
     assert_eq!(run(), output);
@@ -745,7 +751,7 @@ fn config_unreadable() {
     assert_eq!(run(), output);
     let json: serde_json::Value =
         serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
-    assert!(json["lost"].to_string().contains("too long"), "{json}");
+    assert!(json["lost"].to_string().contains("longer than 8 MiB"), "{json}");
 
     let dir = fresh_with("config_unreadable", &[]);
     fs::create_dir(dir.join("directory.toml")).unwrap();

@@ -16,21 +16,27 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use outrider_sys::pagemap::Pagemap;
 use outrider_sys::raw;
+use outrider_sys::standing::Watch;
 use outrider_sys::units::{ByteRange, InodeKey, PAGE, PageRange, pages_of};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
 use super::model::{Need, Profile, Seen, join};
-use super::place::Places;
+use super::place::{Lost, Places};
 use super::replay::{Before, Replay, complement, intersect};
+use super::terms::Terms;
 use crate::lock;
 use crate::needs::{self, Did};
 use crate::residency;
+use crate::shared::Shared;
+use crate::shm::{MAX_PROCS, lost};
 use crate::tree::inode_block;
 
 /// Files of fewer bytes count as needed whole: the kernel's first readahead window brings as much in.
@@ -43,6 +49,8 @@ const IDLE: Duration = Duration::from_millis(20);
 /// … and at the page tables, at first and at most.
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
+/// … and so many times as long as the look has taken: a program may have tens of thousands of threads and mappings, and is to lose a fifth of a processor at most.
+const REST: u32 = 4;
 /// Once a run has taken so long they are looked at once a second.
 const START: Duration = Duration::from_secs(30);
 const LATER: Duration = Duration::from_secs(1);
@@ -56,6 +64,17 @@ const NAMES: usize = 1024;
 const BACKLOG: Duration = Duration::from_millis(30);
 /// Entries of one run at most.
 const ENTRIES: usize = 1 << 18;
+/// Bytes of all names that are kept: four times what the log has room for. Names in it may be relative, and each is kept as it was told and as it was found.
+const NAMES_BYTES: usize = 4 * needs::BYTES;
+/// What a name takes besides in the tables that have it, bytes.
+const NAME_BYTES: usize = 64;
+/// Reads that were told and not taken yet, 32 bytes each. In the millisecond from one look to the next a process tells some thousand; more are there only while a
+/// look-up hangs.
+const READS: usize = 1 << 15;
+/// Ranges of pages that were touched, of all files, 16 bytes each: one of four pages of 16 GiB.
+const RANGES: usize = 1 << 20;
+/// To look at who may write into the log takes one part of so many of the thread's time at most: what that look showed is believed as long.
+const BELIEVED: u32 = 20;
 /// After so many runs only every fourth looks at the page tables of files that the profile has: what it has of them stays meanwhile, and what the program waits for
 /// is learned all the same.
 const WELL_KNOWN: u32 = 3;
@@ -66,13 +85,20 @@ const SURE: u32 = 20;
 /// The run is over.
 struct End(Sender<Vec<Seen>>);
 
-/// Reads that were told and not taken yet: the service doesn't wake anybody for each of them.
-type Reads = Arc<Mutex<Vec<(InodeKey, ByteRange)>>>;
+/// What the service and the thread share.
+#[derive(Default)]
+struct Desk {
+    /// Reads that were told and not taken yet: the service doesn't wake anybody for each of them.
+    reads: Mutex<Vec<(InodeKey, ByteRange)>>,
+    /// The thread is looking something up, by which something may be held open.
+    busy: AtomicBool,
+}
 
 /// The service's end.
 pub struct Observer {
     tell: Sender<End>,
-    reads: Reads,
+    desk: Arc<Desk>,
+    shared: Arc<Shared>,
 }
 
 /// What is observed.
@@ -81,6 +107,8 @@ pub struct Subject {
     pub runner: u32,
     /// What hooks write.
     pub log: Option<needs::Mapped>,
+    /// By which a mapping of it is known.
+    pub log_is: InodeKey,
     /// The program's file and its arguments that may be files, as they were named in `directory`.
     pub files: Vec<PathBuf>,
     /// Where it was started.
@@ -91,25 +119,43 @@ impl Observer {
     /// Starts the thread. `None` if there is none to be had.
     pub fn start(
         subject: Subject,
+        shared: &Arc<Shared>,
         profile: Arc<Profile>,
         replay: Option<Arc<Replay>>,
-        places: Arc<Places>,
+        grounds: (Arc<Places>, Arc<Terms>),
     ) -> Option<Observer> {
         let (tell, told) = channel();
-        let reads = Reads::default();
-        let witness = Witness::new(subject, profile, replay, places, reads.clone());
+        let desk = Arc::<Desk>::default();
+        let witness = Witness::new(
+            subject,
+            profile,
+            replay,
+            grounds,
+            (desk.clone(), shared.clone()),
+        );
         let thread = std::thread::Builder::new().name("outrider-profile".into());
         thread.spawn(move || witness.run(&told)).ok()?;
-        Some(Observer { tell, reads })
+        Some(Observer {
+            tell,
+            desk,
+            shared: shared.clone(),
+        })
+    }
+
+    /// Whether nothing is open. Once the terms say that nothing may be, it stays so.
+    pub fn is_idle(&self) -> bool {
+        !self.desk.busy.load(SeqCst)
     }
 
     /// A process is about to read.
     pub fn read(&self, file: InodeKey, range: ByteRange) {
-        let mut reads = lock(&self.reads);
+        let mut reads = lock(&self.desk.reads);
+        let full = reads.len() >= READS;
         match reads.last_mut() {
             Some((last, before)) if *last == file && before.end == range.start => {
                 before.end = range.end;
             }
+            _ if full => self.shared.header().lose(lost::CLAIMS),
             _ => reads.push((file, range)),
         }
     }
@@ -211,12 +257,20 @@ struct Witness {
     stand_in: HashMap<(u64, u64, OsString), (OsString, u64)>,
     /// Entries of the profile.
     listed: ByName,
+    /// Bytes of names that are kept.
+    names: usize,
+    /// Ranges of all that is touched.
+    ranges: usize,
     /// What /proc/PID/statm said.
     grown: HashMap<u32, String>,
+    /// Until when it need not be looked anew who may write into the log.
+    believed: Option<Instant>,
     /// Looks at processes.
     looks: u64,
     profile: Arc<Profile>,
-    reads: Reads,
+    terms: Arc<Terms>,
+    desk: Arc<Desk>,
+    shared: Arc<Shared>,
 }
 
 impl Witness {
@@ -224,8 +278,8 @@ impl Witness {
         subject: Subject,
         profile: Arc<Profile>,
         replay: Option<Arc<Replay>>,
-        places: Arc<Places>,
-        reads: Reads,
+        (places, terms): (Arc<Places>, Arc<Terms>),
+        (desk, shared): (Arc<Desk>, Arc<Shared>),
     ) -> Witness {
         let mut listed = ByName::default();
         for (i, entry) in profile.entries.iter().enumerate() {
@@ -245,19 +299,25 @@ impl Witness {
             looked: HashMap::new(),
             stand_in: HashMap::new(),
             listed,
+            names: 0,
+            ranges: 0,
             grown: HashMap::new(),
+            believed: None,
             looks: 0,
             profile,
-            reads,
+            terms,
+            desk,
+            shared,
         }
     }
 
     fn run(mut self, told: &Receiver<End>) {
-        for (i, path) in std::mem::take(&mut self.subject.files)
-            .into_iter()
-            .enumerate()
-        {
-            self.opened(&path, i > 0);
+        let files = std::mem::take(&mut self.subject.files);
+        if self.begins() {
+            for (i, path) in files.iter().enumerate() {
+                self.opened(path, i > 0);
+            }
+            self.pauses();
         }
         let (mut pause, mut next) = (FIRST, Instant::now() + FIRST);
         let mut look = LOOK;
@@ -265,16 +325,25 @@ impl Witness {
             let left = next.saturating_duration_since(Instant::now());
             match told.recv_timeout(look.min(left.max(LOOK))) {
                 Ok(End(answer)) => {
+                    let begins = self.begins();
                     self.take_log(true);
                     self.take_reads();
                     self.look_up_names();
-                    let _ = answer.send(self.seen());
+                    let seen = self.seen();
+                    if begins {
+                        self.pauses();
+                    }
+                    let _ = answer.send(seen);
                     return;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let before = self.taken;
+            if !self.begins() {
+                continue;
+            }
+            // Reads are of files whose names come before.
             self.take_log(false);
             self.take_reads();
             look = match self.taken == before {
@@ -282,15 +351,61 @@ impl Witness {
                 false => LOOK,
             };
             if Instant::now() >= next {
+                let began = Instant::now();
                 self.look_at_processes();
+                let took = began.elapsed();
                 let most = match self.began.elapsed() < START {
                     true => LONGEST,
                     false => LATER,
                 };
-                pause = (pause * 2).min(most);
+                pause = (pause * 2).min(most).max(REST * took);
                 next = Instant::now() + pause;
             }
+            self.pauses();
         }
+    }
+
+    /// From here on something may be open for a moment; `false`: nothing may be.
+    fn begins(&self) -> bool {
+        self.desk.busy.store(true, SeqCst);
+        let may = !self.terms.is_held_back();
+        if !may {
+            self.pauses();
+        }
+        may
+    }
+
+    /// Nothing is open.
+    fn pauses(&self) {
+        self.desk.busy.store(false, SeqCst);
+    }
+
+    /// Something that is told finds no more room.
+    fn loses(&self) {
+        self.shared.header().lose(lost::CLAIMS);
+    }
+
+    /// Whether there is room for one more name.
+    fn has_room(&mut self, name: &Path) -> bool {
+        let names = self.names + name.as_os_str().len() + NAME_BYTES;
+        let fits = names <= NAMES_BYTES;
+        match fits {
+            true => self.names = names,
+            false => self.loses(),
+        }
+        fits
+    }
+
+    /// Pages of a file were touched.
+    fn touch(&mut self, i: usize, pages: PageRange) {
+        let full = self.ranges >= RANGES;
+        let node = &mut self.nodes[i];
+        if full && !node.goes_on(&pages) {
+            return self.loses();
+        }
+        let before = node.touched.len();
+        node.touch(pages);
+        self.ranges = self.ranges + node.touched.len() - before;
     }
 
     fn now_us(&self) -> u64 {
@@ -304,8 +419,10 @@ impl Witness {
         let began = Instant::now();
         // Who changes its directory is seen in the new one all the same, or in the old one, if it has just done so.
         let mut directories: HashMap<u32, PathBuf> = HashMap::new();
-        while let Some(entry) = log.take(&mut self.taken, end) {
-            if end && began.elapsed() > BACKLOG {
+        while !self.terms.is_held_back()
+            && let Some(entry) = log.take(&mut self.taken, end)
+        {
+            if end && began.elapsed() > BACKLOG || !self.believes_log() {
                 return;
             }
             let name = Path::new(std::ffi::OsStr::from_bytes(&entry.name));
@@ -330,6 +447,45 @@ impl Witness {
         }
     }
 
+    /// Whether only processes write into the log that have the service's rights. One that has given up some by an instruction of its own has it mapped all the same;
+    /// from when that is seen nothing is believed any more.
+    fn believes_log(&mut self) -> bool {
+        if self.subject.log.is_none() {
+            return false;
+        }
+        let began = Instant::now();
+        if self.believed.is_some_and(|until| began < until) {
+            return true;
+        }
+        let below = self.below(MAX_PROCS + 1);
+        let (dev, ino) = (self.subject.log_is.dev, self.subject.log_is.ino);
+        let writes = |pid: u32| {
+            let watch = Watch::of(pid);
+            watch.is_ok_and(|mut w| !w.is_like_this() && w.has_mapped(dev, ino))
+        };
+        if below.len() > MAX_PROCS || below.iter().any(|pid| writes(*pid)) {
+            self.subject.log = None;
+            self.shared.header().lose(lost::RIGHTS);
+            return false;
+        }
+        self.believed = Some(Instant::now() + BELIEVED * began.elapsed());
+        true
+    }
+
+    /// The program and all below it, as many at most.
+    fn below(&self, most: usize) -> Vec<u32> {
+        let own = raw::getpid();
+        let mut below = crate::fetch::children(self.subject.runner);
+        below.retain(|pid| *pid != own);
+        let mut at = 0;
+        while at < below.len().min(most) {
+            below.extend(crate::fetch::children(below[at]));
+            at += 1;
+        }
+        below.truncate(most);
+        below
+    }
+
     /// A name was opened; `maybe`: or it may be.
     fn opened(&mut self, path: &Path, maybe: bool) -> Option<usize> {
         if self.known.contains(path.as_os_str()) {
@@ -338,6 +494,9 @@ impl Witness {
                 self.is_needed(i);
             }
             return known;
+        }
+        if !self.has_room(path) {
+            return None;
         }
         self.known.insert(path.as_os_str().to_owned());
         for need in [Need::File, Need::Listing] {
@@ -362,8 +521,10 @@ impl Witness {
             return None;
         }
         let i = self.node(path, need, Some(&found), st.into(), maybe)?;
+        // What shows an opened file to others is left out where somebody watches.
+        let may = self.terms.is_allowed() && !self.terms.is_untouchable(self.nodes[i].key());
         let node = &mut self.nodes[i];
-        if need == Need::File && node.size >= WHOLE && node.before.is_none() {
+        if may && need == Need::File && node.size >= WHOLE && node.before.is_none() {
             let end = pages_of(node.size);
             let open = crate::fetch::reopen(found.as_fd(), OFlags::NOATIME).ok();
             let missing = open.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
@@ -374,7 +535,7 @@ impl Witness {
 
     /// Attributes of a name were told.
     fn looked(&mut self, path: PathBuf, sample: bool) {
-        if self.looked.len() >= ENTRIES || self.looked.contains_key(path.as_os_str()) {
+        if self.looked.contains_key(path.as_os_str()) || !self.has_room(&path) {
             return;
         }
         let at_us = self.now_us();
@@ -403,7 +564,13 @@ impl Witness {
 
     /// Remembers a name that may stand for all whose inodes are read with its own: of several that which comes first in their order, in each run the same.
     fn may_stand_in(&mut self, path: &Path, at_us: u64) {
-        let Ok(st) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) else {
+        let st = match self.places.find(path) {
+            Ok(found) => Some(found.st),
+            // Behind a link.
+            Err(Lost::Gone) => (self.resolve(path)).and_then(|f| raw::fstat(f.1.as_raw_fd()).ok()),
+            Err(Lost::LeftAlone) => None,
+        };
+        let Some(st) = st else {
             return;
         };
         let (dev, block) = self.block(path, InodeKey::new(st.st_dev, st.st_ino));
@@ -461,6 +628,9 @@ impl Witness {
         }
         names.sort();
         for (at_us, name) in names {
+            if self.terms.is_held_back() {
+                return;
+            }
             self.look_up_name(Path::new(&name), at_us);
         }
     }
@@ -469,17 +639,13 @@ impl Witness {
     /// not made it.
     fn found_before(&self, path: &Path, need: Need) -> Option<Attributes> {
         let entry = &self.profile.entries[self.listed.get(path, need)?];
-        if !self.places.is_looked_at(path) {
-            return None;
-        }
-        let st = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let kind = FileType::from_raw_mode(st.st_mode);
+        let found = self.places.find(path).ok()?;
         let fits = match need {
-            Need::File => kind == FileType::RegularFile,
-            Need::Listing => kind == FileType::Directory,
+            Need::File => found.is_regular(),
+            Need::Listing => found.is_directory(),
             Need::Attributes => true,
         };
-        (fits && st.st_ino == entry.inode).then(|| st.into())
+        (fits && found.st.st_ino == entry.inode).then(|| found.st.into())
     }
 
     /// The absolute name without links of something on a disk, and what finds it.
@@ -487,12 +653,9 @@ impl Witness {
         if self.nodes.len() >= ENTRIES || !self.places.is_looked_at(path) {
             return None;
         }
-        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let found = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-        let name = crate::fetch::name(found.as_fd());
+        let (name, found) = self.places.follow(path)?;
         // What has been removed meanwhile has no name.
-        let is_here = name.is_absolute() && self.places.is_looked_at(&name);
-        is_here.then_some((name, found))
+        self.places.is_looked_at(&name).then_some((name, found))
     }
 
     fn node(
@@ -521,6 +684,10 @@ impl Witness {
         if born.is_some_and(|b| b.stx_btime.tv_sec > self.began_s) {
             return None;
         }
+        if self.nodes.len() >= ENTRIES || !self.has_room(&path) {
+            return None;
+        }
+        let needed = |i: usize| self.replay.iter().for_each(|replay| replay.needed(i));
         if !maybe {
             listed.into_iter().for_each(needed);
         }
@@ -558,7 +725,7 @@ impl Witness {
 
     /// What was told to be read since this was asked last.
     fn take_reads(&mut self) {
-        let reads = std::mem::take(&mut *lock(&self.reads));
+        let reads = std::mem::take(&mut *lock(&self.desk.reads));
         reads
             .into_iter()
             .for_each(|(key, range)| self.read(key, range));
@@ -567,26 +734,23 @@ impl Witness {
     /// A process is about to read.
     fn read(&mut self, key: InodeKey, range: ByteRange) {
         let i = self.by_key.get(&key).copied();
-        if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
+        if let Some((i, node)) = i.and_then(|i| Some((i, self.nodes.get(i)?))) {
             let end = range.end.min(node.size);
-            node.touch(PageRange::from_bytes(
-                range.start,
-                end.saturating_sub(range.start),
-            ));
+            let pages = PageRange::from_bytes(range.start, end.saturating_sub(range.start));
+            self.touch(i, pages);
         }
     }
 
-    /// Looks at the page tables of the program and of all below it.
+    /// Looks at the page tables of the program and of all below it that have the service's rights: by what others have mapped and open it would look up, and
+    /// open, what they may not.
     fn look_at_processes(&mut self) {
         self.looks += 1;
-        let mut below = crate::fetch::children(self.subject.runner);
-        let own = raw::getpid();
-        below.retain(|pid| *pid != own);
-        let mut at = 0;
-        while at < below.len().min(PROCESSES) {
-            let pid = below[at];
-            at += 1;
-            below.extend(crate::fetch::children(pid));
+        let below = self.below(PROCESSES);
+        self.grown.retain(|pid, _| below.contains(pid));
+        for pid in below {
+            if self.terms.is_held_back() {
+                return;
+            }
             self.look_at(pid);
         }
     }
@@ -599,6 +763,9 @@ impl Witness {
             return;
         }
         self.grown.insert(pid, statm);
+        if !is_like_this(pid) {
+            return;
+        }
         let Ok(file) = std::fs::File::open(format!("/proc/{pid}/maps")) else {
             return;
         };
@@ -610,6 +777,9 @@ impl Witness {
         let scans = self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN);
         let mut hooked = false;
         for line in text.split(|b| *b == b'\n') {
+            if self.terms.is_held_back() {
+                return;
+            }
             let Some(map) = Mapping::of(line) else {
                 continue;
             };
@@ -633,18 +803,21 @@ impl Witness {
             let node = &mut self.nodes[i];
             node.looks += u32::from(node.looked != self.looks);
             node.looked = self.looks;
-            pages.into_iter().for_each(|pages| node.touch(pages));
+            pages.into_iter().for_each(|pages| self.touch(i, pages));
             // The loader reads the head of what it maps.
-            node.touch(PageRange::new(0, 1));
+            self.touch(i, PageRange::new(0, 1));
         }
         if !hooked {
             let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
             let open = open.into_iter().flatten().flatten().take(DESCRIPTORS);
-            let names: Vec<PathBuf> = open
-                .filter_map(|e| std::fs::read_link(e.path()).ok())
-                .collect();
-            for name in names.iter().filter(|n| n.is_absolute()) {
-                self.opened(name, false);
+            for entry in open {
+                let name = std::fs::read_link(entry.path()).unwrap_or_default();
+                let number = entry.file_name();
+                let known = self.known.contains(name.as_os_str());
+                let reads = |number: &str| crate::fetch::is_open_for_reading(pid, number);
+                if name.is_absolute() && (known || number.to_str().is_some_and(reads)) {
+                    self.opened(&name, false);
+                }
             }
         }
     }
@@ -697,8 +870,14 @@ impl Witness {
         if node.size < WHOLE && !node.maybe {
             return Some(Vec::from_iter((end > 0).then(|| PageRange::new(0, end))));
         }
-        let found = self.places.find(&node.path).ok()?;
-        let file = found.is_regular().then(|| found.open()).flatten();
+        // At the end of a run that ends while nothing may be opened nobody knows.
+        let may = self.terms.is_allowed() && !self.terms.is_held_back();
+        let may = may && !self.terms.is_untouchable(node.key());
+        let found = may.then(|| self.places.find(&node.path).ok());
+        let file = match found {
+            Some(found) => found.filter(|f| f.is_regular())?.open(),
+            None => None,
+        };
         let missing = file.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
         let cached = missing.map(|missing| complement(&missing, end));
         let before = fetched.or(node.before.as_ref());
@@ -730,23 +909,33 @@ impl Node {
         InodeKey::new(self.device, self.inode)
     }
 
+    /// Whether pages are next to those that were touched last, or among them.
+    fn goes_on(&self, pages: &PageRange) -> bool {
+        let last = self.touched.last();
+        last.is_some_and(|last| last.start <= pages.start && pages.start <= last.end)
+    }
+
     fn touch(&mut self, pages: PageRange) {
         /// Ranges that are kept apart until they are put in order.
         const MANY: usize = 4096;
         if pages.start >= pages.end {
             return;
         }
-        match self.touched.last_mut() {
-            Some(last) if last.start <= pages.start && pages.start <= last.end => {
-                last.end = last.end.max(pages.end);
-            }
-            _ => self.touched.push(pages),
+        let goes_on = self.goes_on(&pages);
+        match self.touched.last_mut().filter(|_| goes_on) {
+            Some(last) => last.end = last.end.max(pages.end),
+            None => self.touched.push(pages),
         }
         if self.touched.len() >= MANY && self.touched.len().is_power_of_two() {
             self.touched.sort_unstable_by_key(|r| r.start);
             self.touched = join(std::mem::take(&mut self.touched).into_iter(), 0);
         }
     }
+}
+
+/// Whether a process has the service's rights, at this moment or a millisecond ago.
+fn is_like_this(pid: u32) -> bool {
+    Watch::of(pid).is_ok_and(|mut watch| watch.is_like_this())
 }
 
 /// A mapping of a file, addresses and bytes.
@@ -779,6 +968,8 @@ impl Mapping {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -792,5 +983,71 @@ mod tests {
         assert_eq!(map.path, Path::new("/usr/lib/x y.so"));
         assert!(Mapping::of(b"7f2c4000-7f2c8000 r-xp 0 08:01 1 /x (deleted)").is_none());
         assert!(Mapping::of(b"7f2c4000-7f2c8000 rw-p 00000000 00:00 0 [heap]").is_none());
+    }
+    fn witness() -> (Observer, Witness) {
+        let shared = Arc::new(Shared::create(0, 65536).unwrap());
+        let (tell, _) = channel();
+        let desk = Arc::<Desk>::default();
+        let observer = Observer {
+            tell,
+            desk: desk.clone(),
+            shared: shared.clone(),
+        };
+        let subject = Subject {
+            runner: raw::getpid(),
+            log: None,
+            log_is: InodeKey::default(),
+            files: Vec::new(),
+            directory: PathBuf::new(),
+        };
+        let grounds = (Arc::new(Places::new()), Arc::new(Terms::default()));
+        let witness = Witness::new(subject, Arc::default(), None, grounds, (desk, shared));
+        (observer, witness)
+    }
+
+    fn loses(of: &Observer) -> bool {
+        of.shared.header().notes.lost.swap(0, Relaxed) & lost::CLAIMS != 0
+    }
+
+    /// B12, B16: what processes tell takes so much memory and no more, also while the thread that takes it hangs: reads that are not taken, names, and pages.
+    #[test]
+    fn what_is_told_has_bounds() {
+        let (observer, mut witness) = witness();
+        let file = InodeKey::new(7, 7);
+        for i in 0..2 * READS as u64 {
+            observer.read(file, 2 * i * PAGE..(2 * i + 1) * PAGE);
+            assert_eq!(loses(&observer), i >= READS as u64);
+        }
+        assert_eq!(lock(&observer.desk.reads).len(), READS);
+        let names = (0..).map(|i| PathBuf::from(format!("/nowhere/{}{i}", "x".repeat(4000))));
+        let told = names.take(2 * NAMES_BYTES / 4000);
+        for (i, name) in told.enumerate() {
+            match i % 2 {
+                0 => drop(witness.opened(&name, false)),
+                _ => witness.looked(name, false),
+            }
+        }
+        assert!(loses(&observer));
+        let known = witness.known.iter().chain(witness.looked.keys());
+        let bytes: usize = known.map(|n| n.len()).sum();
+        assert!((NAMES_BYTES / 2..=NAMES_BYTES).contains(&bytes), "{bytes}");
+        let is = Attributes {
+            key: file,
+            size: u64::MAX,
+            modified: 0,
+        };
+        let node = witness.node("/x".into(), Need::File, None, is, false);
+        assert_eq!(node, Some(0));
+        let pages = |i: usize| PageRange::new(2 * i as u64, 2 * i as u64 + 1);
+        (0..RANGES + 1000).for_each(|i| witness.touch(0, pages(i)));
+        assert!(loses(&observer));
+        assert_eq!(
+            (witness.ranges, witness.nodes[0].touched.len()),
+            (RANGES, RANGES)
+        );
+        // What goes on takes no more.
+        let last = witness.nodes[0].touched[RANGES - 1];
+        witness.touch(0, PageRange::new(last.end, last.end + 9));
+        assert!(!loses(&observer));
     }
 }
