@@ -751,7 +751,10 @@ fn config_unreadable() {
     assert_eq!(run(), output);
     let json: serde_json::Value =
         serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
-    assert!(json["lost"].to_string().contains("longer than 8 MiB"), "{json}");
+    assert!(
+        json["lost"].to_string().contains("longer than 8 MiB"),
+        "{json}"
+    );
 
     let dir = fresh_with("config_unreadable", &[]);
     fs::create_dir(dir.join("directory.toml")).unwrap();
