@@ -325,9 +325,9 @@ fn hostile_profiles_open_nothing() {
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
     let totals = &report["totals"];
-    // Look-ups have their bound, too: so many blocks as a slice has.
+    // Look-ups have their bound, too: so many blocks as a slice has. What isn't there is passed over as what is cached is.
     let lost = number(totals, "remembered_lost");
-    assert!((1000..9000).contains(&lost), "{totals}");
+    assert!((100..9000).contains(&lost), "{totals}");
     assert_eq!(cached_pages(&at("real/target")), 0, "a link was followed");
     if is_root() {
         assert_eq!(cached_pages(&at("secret")), 0, "a secret was read");

@@ -31,9 +31,10 @@ use crate::explain::Explain;
 use crate::ledger::Ledger;
 use crate::shared::Shared;
 use crate::shm::lost;
-use observe::{Observer, Subject};
+use observe::{Needs, Observer, Subject};
 use place::Places;
 use replay::Replay;
+use store::Stamp;
 
 /// How long the end of a run waits for what was seen: looking at a few hundred large files takes some 10 ms.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -42,8 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Job {
     /// Where its profile is kept: an absolute path.
     pub file: PathBuf,
-    /// What it has, if there is one.
-    pub profile: Option<Profile>,
+    /// What it has, if there is one, and what its file was then.
+    pub profile: Option<(Profile, Stamp)>,
     /// The program and its arguments.
     pub command: Vec<Vec<u8>>,
     /// What is observed.
@@ -53,6 +54,8 @@ pub struct Job {
 /// A job that is remembered, in the service.
 pub struct Remember {
     file: PathBuf,
+    profile: Arc<Profile>,
+    stamp: Option<Stamp>,
     command: Vec<Vec<u8>>,
     directory: PathBuf,
     replay: Option<Arc<Replay>>,
@@ -72,7 +75,8 @@ impl Remember {
     ) -> Remember {
         let places = Arc::new(Places::new());
         let known = job.profile.is_some();
-        let profile = Arc::new(job.profile.unwrap_or_default());
+        let (profile, stamp) = job.profile.unzip();
+        let profile = Arc::new(profile.unwrap_or_default());
         let wanted = known && fetches && !profile.entries.is_empty();
         let start = || {
             Replay::start(
@@ -86,12 +90,14 @@ impl Remember {
         };
         let replay = wanted.then(start).flatten().map(Arc::new);
         let directory = job.subject.directory.clone();
-        let observer = Observer::start(job.subject, profile, replay.clone(), places);
+        let observer = Observer::start(job.subject, profile.clone(), replay.clone(), places);
         if observer.is_none() || wanted && replay.is_none() {
             shared.header().lose(lost::THREADS);
         }
         Remember {
             file: job.file,
+            profile,
+            stamp,
             command: job.command,
             directory,
             replay,
@@ -143,10 +149,10 @@ impl Remember {
             return;
         }
         self.replay.iter().for_each(|r| r.end());
-        let seen = self.observer.as_ref().and_then(|o| o.end(PATIENCE));
+        let needs = self.observer.as_ref().and_then(|o| o.end(PATIENCE));
         let outcome = self.replay.as_ref().map(|replay| {
-            let seen = seen.as_deref().unwrap_or_default();
-            replay.outcome(seen)
+            let entries = needs.iter().flat_map(|needs| &needs.entries);
+            replay.outcome(entries.copied())
         });
         let outcome = outcome.unwrap_or_default();
         let header = shared.header();
@@ -157,15 +163,26 @@ impl Remember {
                 to.store(from.load(Relaxed), Relaxed);
             }
         }
-        let Some(seen) = seen else {
+        let Some(Needs { seen, known, .. }) = needs else {
             return header.lose(lost::PROFILE);
         };
+        let seeks = seeks || self.replay.as_ref().is_some_and(|r| r.seeks());
+        let fetched = |r: &Arc<Replay>| r.figures().fetched.load(Relaxed) > 0;
+        let same = known
+            && !self.replay.as_ref().is_none_or(fetched)
+            && self.profile.seeks == seeks
+            && self.profile.command == self.command
+            && self.profile.directory == self.directory;
+        // Where nothing was to be learned all that changes is when it was used.
+        if same && store::touch(&self.file).is_ok() {
+            return;
+        }
         let learn = |old: Option<Profile>| {
             // One that somebody has forgotten meanwhile, or damaged, begins anew.
             let mut profile = old.unwrap_or_default();
             profile.command.clone_from(&self.command);
             profile.directory.clone_from(&self.directory);
-            profile.seeks = seeks || self.replay.as_ref().is_some_and(|r| r.seeks());
+            profile.seeks = seeks;
             if profile.relative {
                 return Some(profile);
             }
@@ -173,7 +190,8 @@ impl Remember {
                 .learn(seen, outcome, store::now())
                 .then_some(profile)
         };
-        if store::change(&self.file, learn).is_err() {
+        let known = self.stamp.map(|stamp| (stamp, &*self.profile));
+        if store::change(&self.file, known, learn).is_err() {
             header.lose(lost::PROFILE);
         }
     }

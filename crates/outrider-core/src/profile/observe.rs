@@ -7,13 +7,16 @@
 //!   pages were touched. They are looked at ever more rarely, and only where a process has grown. Of processes without hooks the descriptors are looked at, too;
 //! - what of a large file is cached at the end and was not when it was first seen, or fetched by us: what the program has waited for.
 //!
+//! What the profile has and was seen by its name is believed to be what it was: the replay has looked it up, or at some of it where all is cached. Only if one of
+//! those has changed all of them are looked up, at the end.
+//!
 //! Small files count as needed whole. Of a large one of which no witness tells anything (everything was cached, and it was read by a hook that kept quiet) what
 //! the profile has stays, and a new one counts as needed from its beginning on, up to a bound.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -23,10 +26,10 @@ use std::time::{Duration, Instant};
 use outrider_sys::pagemap::Pagemap;
 use outrider_sys::raw;
 use outrider_sys::units::{ByteRange, InodeKey, PAGE, PageRange, pages_of};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 
-use super::model::{Need, Profile, Seen, join};
-use super::place::Places;
+use super::model::{Entry, Need, Profile, Seen, join};
+use super::place::{Attributes, Places};
 use super::replay::{Before, Replay, complement, intersect};
 use crate::lock;
 use crate::needs::{self, Did};
@@ -40,6 +43,8 @@ const UNKNOWN: u64 = 8 << 20;
 /// From one look at the log to the next: after one that has found something, and at most.
 const LOOK: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(20);
+/// … where all that a profile has is cached: nobody waits for what is in the log, and a look every 5 ms costs a thousandth of a processor.
+const CALM: Duration = Duration::from_millis(5);
 /// … and at the page tables, at first and at most.
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
@@ -64,7 +69,18 @@ const AGAIN: u32 = 4;
 const SURE: u32 = 20;
 
 /// The run is over.
-struct End(Sender<Vec<Seen>>);
+struct End(Sender<Needs>);
+
+/// What a run needed.
+#[derive(Default)]
+pub struct Needs {
+    /// All of it, in order.
+    pub seen: Vec<Seen>,
+    /// Of these the entries of the profile.
+    pub entries: Vec<usize>,
+    /// The profile tells all of it as it is: another run would be handed the same without this one.
+    pub known: bool,
+}
 
 /// Reads that were told and not taken yet: the service doesn't wake anybody for each of them.
 type Reads = Arc<Mutex<Vec<(InodeKey, ByteRange)>>>;
@@ -115,7 +131,7 @@ impl Observer {
     }
 
     /// The run is over: what was seen.
-    pub fn end(&self, patience: Duration) -> Option<Vec<Seen>> {
+    pub fn end(&self, patience: Duration) -> Option<Needs> {
         let (answer, answered) = channel();
         self.tell.send(End(answer)).ok()?;
         answered.recv_timeout(patience).ok()
@@ -124,10 +140,14 @@ impl Observer {
 
 /// Something that the run needs.
 struct Node {
+    /// Its number in the profile.
+    entry: Option<usize>,
+    /// Where it isn't there: its path.
     path: PathBuf,
     need: Need,
     size: u64,
     modified: i64,
+    /// 0: what it is was not looked up, but is what the profile says.
     device: u64,
     inode: u64,
     at_us: u64,
@@ -143,30 +163,43 @@ struct Node {
     maybe: bool,
 }
 
-/// What is kept of what a file is.
-#[derive(Clone, Copy)]
-struct Attributes {
-    key: InodeKey,
-    size: u64,
-    modified: i64,
+/// What something is that was looked up.
+struct Is {
+    is: Attributes,
+    kind: FileType,
+    /// When it was made, s, if its file system knows.
+    born: Option<i64>,
 }
 
-impl From<libc::stat> for Attributes {
-    fn from(st: libc::stat) -> Attributes {
-        Attributes {
-            key: InodeKey::new(st.st_dev, st.st_ino),
-            size: st.st_size.max(0) as u64,
-            modified: st.st_mtime,
-        }
-    }
-}
-
-impl From<rustix::fs::Stat> for Attributes {
-    fn from(st: rustix::fs::Stat) -> Attributes {
-        Attributes {
-            key: InodeKey::new(st.st_dev, st.st_ino),
-            size: st.st_size.max(0) as u64,
-            modified: st.st_mtime,
+impl Is {
+    fn of(dir: impl AsFd, path: &Path, flags: AtFlags) -> Option<Is> {
+        let what = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        let (dir, knows) = (dir.as_fd(), |st: &Statx, what: StatxFlags| {
+            st.stx_mask & what.bits() != 0
+        });
+        match rustix::fs::statx(dir, path, flags, what) {
+            Ok(st) => Some(Is {
+                is: Attributes {
+                    key: InodeKey::new(
+                        rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor),
+                        st.stx_ino,
+                    ),
+                    size: st.stx_size,
+                    modified: st.stx_mtime.tv_sec,
+                },
+                kind: FileType::from_raw_mode(st.stx_mode.into()),
+                born: knows(&st, StatxFlags::BTIME).then_some(st.stx_btime.tv_sec),
+            }),
+            // A filter that doesn't know it.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+                let st = rustix::fs::statat(dir, path, flags).ok()?;
+                Some(Is {
+                    is: st.into(),
+                    kind: FileType::from_raw_mode(st.st_mode),
+                    born: None,
+                })
+            }
+            Err(_) => None,
         }
     }
 }
@@ -203,10 +236,23 @@ struct Witness {
     nodes: Vec<Node>,
     by_path: ByName,
     by_key: HashMap<InodeKey, usize>,
+    /// Of each entry its node, if it was seen, and when its attributes were asked for by the name of a file or a directory, in µs.
+    of_entry: Vec<Option<usize>>,
+    asked_at: HashMap<usize, u64>,
+    /// Entries that were needed and not told yet.
+    news: Vec<usize>,
+    /// Files of the profile by their inodes, once somebody asks.
+    by_inode: Option<HashMap<u64, Vec<usize>>>,
+    /// A name that was taken from the log begins at a directory that may not be known for long.
+    hurries: bool,
+    /// Of directories in which something was looked up, whether their names lead there without links, on a disk.
+    straight: HashMap<OsString, bool>,
     /// Names that were opened.
     known: HashSet<OsString>,
     /// Names whose attributes were asked for and that have not been looked up, with the time in µs; `None`: it has.
     looked: HashMap<OsString, Option<u64>>,
+    /// Names of the profile whose attributes were asked for.
+    listed_looks: usize,
     /// Of those that stand for all one for each block of inodes that is read at once and each directory, with the time in µs.
     stand_in: HashMap<(u64, u64, OsString), (OsString, u64)>,
     /// Entries of the profile.
@@ -227,10 +273,6 @@ impl Witness {
         places: Arc<Places>,
         reads: Reads,
     ) -> Witness {
-        let mut listed = ByName::default();
-        for (i, entry) in profile.entries.iter().enumerate() {
-            listed.insert(&entry.path, entry.need, i);
-        }
         Witness {
             subject,
             replay,
@@ -241,10 +283,17 @@ impl Witness {
             nodes: Vec::new(),
             by_path: ByName::default(),
             by_key: HashMap::new(),
+            of_entry: vec![None; profile.entries.len()],
+            asked_at: HashMap::new(),
+            news: Vec::new(),
+            by_inode: None,
+            hurries: false,
+            straight: HashMap::new(),
             known: HashSet::new(),
             looked: HashMap::new(),
+            listed_looks: 0,
             stand_in: HashMap::new(),
-            listed,
+            listed: ByName::default(),
             grown: HashMap::new(),
             looks: 0,
             profile,
@@ -253,6 +302,9 @@ impl Witness {
     }
 
     fn run(mut self, told: &Receiver<End>) {
+        for (i, entry) in self.profile.entries.iter().enumerate() {
+            self.listed.insert(&entry.path, entry.need, i);
+        }
         for (i, path) in std::mem::take(&mut self.subject.files)
             .into_iter()
             .enumerate()
@@ -277,9 +329,11 @@ impl Witness {
             let before = self.taken;
             self.take_log(false);
             self.take_reads();
+            let heeds = self.replay.as_ref().is_none_or(|replay| replay.heeds());
             look = match self.taken == before {
                 true => (look * 2).min(IDLE),
-                false => LOOK,
+                false if heeds || std::mem::take(&mut self.hurries) => LOOK,
+                false => CALM,
             };
             if Instant::now() >= next {
                 self.look_at_processes();
@@ -290,6 +344,14 @@ impl Witness {
                 pause = (pause * 2).min(most);
                 next = Instant::now() + pause;
             }
+            self.tell_news();
+        }
+    }
+
+    fn tell_news(&mut self) {
+        let news = std::mem::take(&mut self.news);
+        if let Some(replay) = self.replay.as_ref().filter(|_| !news.is_empty()) {
+            replay.needed(news);
         }
     }
 
@@ -308,7 +370,8 @@ impl Witness {
             if end && began.elapsed() > BACKLOG {
                 return;
             }
-            let name = Path::new(std::ffi::OsStr::from_bytes(&entry.name));
+            let name = Path::new(OsStr::from_bytes(&entry.name));
+            self.hurries |= !name.is_absolute();
             let path = match (name.is_absolute(), entry.dir) {
                 (true, _) => name.to_owned(),
                 (_, libc::AT_FDCWD) => {
@@ -332,8 +395,11 @@ impl Witness {
 
     /// A name was opened; `maybe`: or it may be.
     fn opened(&mut self, path: &Path, maybe: bool) -> Option<usize> {
+        if let Some(i) = self.believed(path, maybe) {
+            return Some(i);
+        }
         if self.known.contains(path.as_os_str()) {
-            let known = self.by_path.get(path, Need::File);
+            let known = self.number(path, Need::File);
             if let Some(i) = known.filter(|_| !maybe) {
                 self.is_needed(i);
             }
@@ -350,8 +416,7 @@ impl Witness {
         }
         let own = path;
         let (path, found) = self.resolve(path)?;
-        let st = raw::fstat(found.as_raw_fd()).ok()?;
-        let need = match FileType::from_raw_mode(st.st_mode) {
+        let need = match found.kind {
             FileType::RegularFile => Need::File,
             FileType::Directory => Need::Listing,
             _ => return None,
@@ -361,19 +426,107 @@ impl Witness {
             self.known.remove(own.as_os_str());
             return None;
         }
-        let i = self.node(path, need, Some(&found), st.into(), maybe)?;
-        let node = &mut self.nodes[i];
+        let i = self.node(path, need, found.born, found.is, maybe)?;
+        let node = &self.nodes[i];
         if need == Need::File && node.size >= WHOLE && node.before.is_none() {
-            let end = pages_of(node.size);
-            let open = crate::fetch::reopen(found.as_fd(), OFlags::NOATIME).ok();
-            let missing = open.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
-            node.before = missing.map(|missing| complement(&missing, end));
+            self.nodes[i].before = self.cached(self.path(node), pages_of(node.size));
         }
         Some(i)
     }
 
+    /// A file or a directory of the profile was opened by its name.
+    fn believed(&mut self, path: &Path, maybe: bool) -> Option<usize> {
+        self.replay.as_ref()?;
+        let numbers = self.listed.0.get(path.as_os_str())?;
+        let entry = match (numbers[Need::File as usize], maybe) {
+            (None, false) => numbers[Need::Listing as usize]?,
+            (file, _) => file?,
+        };
+        Some(self.entry(entry, maybe))
+    }
+
+    /// What the profile has was needed, `maybe`, and is what it was.
+    fn entry(&mut self, entry: usize, maybe: bool) -> usize {
+        if let Some(i) = self.of_entry[entry] {
+            if !maybe {
+                self.is_needed(i);
+            }
+            return i;
+        }
+        let known = &self.profile.entries[entry];
+        let is = Attributes {
+            key: InodeKey::new(0, known.inode),
+            size: known.size,
+            modified: known.modified,
+        };
+        self.add(Some(entry), PathBuf::new(), known.need, is, maybe)
+    }
+
+    /// Adds what was needed, `maybe`, and not seen before.
+    fn add(
+        &mut self,
+        entry: Option<usize>,
+        path: PathBuf,
+        need: Need,
+        is: Attributes,
+        maybe: bool,
+    ) -> usize {
+        let i = self.nodes.len();
+        match entry {
+            Some(entry) => self.of_entry[entry] = Some(i),
+            None => self.by_path.insert(&path, need, i),
+        }
+        if !maybe {
+            self.news.extend(entry);
+        }
+        if need == Need::File && is.key.dev != 0 {
+            self.by_key.insert(is.key, i);
+        }
+        self.nodes.push(Node {
+            entry,
+            path,
+            need,
+            size: is.size,
+            modified: is.modified,
+            device: is.key.dev,
+            inode: is.key.ino,
+            at_us: self.now_us(),
+            touched: Vec::new(),
+            looks: 0,
+            looked: 0,
+            before: None,
+            maybe,
+        });
+        i
+    }
+
+    /// Which node this is.
+    fn number(&self, path: &Path, need: Need) -> Option<usize> {
+        match self.listed.get(path, need) {
+            Some(entry) => self.of_entry[entry],
+            None => self.by_path.get(path, need),
+        }
+    }
+
     /// Attributes of a name were told.
     fn looked(&mut self, path: PathBuf, sample: bool) {
+        if self.replay.is_some()
+            && let Some(numbers) = self.listed.0.get(path.as_os_str())
+        {
+            if let Some(entry) = numbers[Need::Attributes as usize] {
+                self.listed_looks += usize::from(self.of_entry[entry].is_none());
+                self.entry(entry, false);
+                return;
+            }
+            // It is looked for before it is opened.
+            if let Some(entry) = numbers.iter().flatten().next() {
+                let at_us = self.now_us();
+                let before = self.asked_at.len();
+                self.asked_at.entry(*entry).or_insert(at_us);
+                self.listed_looks += self.asked_at.len() - before;
+                return;
+            }
+        }
         if self.looked.len() >= ENTRIES || self.looked.contains_key(path.as_os_str()) {
             return;
         }
@@ -423,12 +576,19 @@ impl Witness {
         if path.file_name().is_none() {
             return;
         }
+        // It was opened as well.
+        if let Some(i) = [Need::File, Need::Listing]
+            .iter()
+            .find_map(|need| self.number(path, *need))
+        {
+            self.nodes[i].at_us = self.nodes[i].at_us.min(at_us);
+            return;
+        }
         let known = Need::ALL.iter().find_map(|n| self.found_before(path, *n));
         let i = match known {
             Some(is) => self.node(path.to_owned(), Need::Attributes, None, is, false),
             None => self.resolve(path).and_then(|(path, found)| {
-                let st = raw::fstat(found.as_raw_fd()).ok()?;
-                self.node(path, Need::Attributes, Some(&found), st.into(), false)
+                self.node(path, Need::Attributes, found.born, found.is, false)
             }),
         };
         if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
@@ -439,21 +599,31 @@ impl Witness {
     /// Looks up names whose attributes were told and that the profile has not: all of them, if they are few; otherwise one for each block of inodes that none of the
     /// profile's lies in, and for each directory that is not listed as well.
     fn look_up_names(&mut self) {
+        for (entry, at_us) in std::mem::take(&mut self.asked_at) {
+            match self.of_entry[entry] {
+                Some(i) => self.nodes[i].at_us = self.nodes[i].at_us.min(at_us),
+                None => {
+                    let path = self.profile.entries[entry].path.clone();
+                    self.looked.insert(path.into_os_string(), Some(at_us));
+                }
+            }
+        }
         let looked = std::mem::take(&mut self.looked);
         let mut names: Vec<(u64, OsString)> = Vec::new();
-        if looked.len() <= NAMES {
+        if looked.len() + self.listed_looks <= NAMES {
             let left = looked
                 .into_iter()
                 .filter_map(|(name, at)| Some((at?, name)));
             names.extend(left);
         } else {
             let known = self.nodes.iter().filter(|n| n.need == Need::Attributes);
-            let mut blocks: HashSet<(u64, u64)> =
-                known.map(|n| self.block(&n.path, n.key())).collect();
+            let mut blocks: HashSet<(u64, u64)> = known
+                .map(|n| self.block(self.path(n), self.key(n)))
+                .collect();
             let mut stand_in: Vec<_> = std::mem::take(&mut self.stand_in).into_iter().collect();
             stand_in.sort();
             for ((dev, block, parent), (name, at_us)) in stand_in {
-                let listed = self.by_path.get(Path::new(&parent), Need::Listing);
+                let listed = self.number(Path::new(&parent), Need::Listing);
                 if blocks.insert((dev, block)) || listed.is_none() {
                     names.push((at_us, name));
                 }
@@ -482,9 +652,18 @@ impl Witness {
         (fits && st.st_ino == entry.inode).then(|| st.into())
     }
 
-    /// The absolute name without links of something on a disk, and what finds it.
-    fn resolve(&self, path: &Path) -> Option<(PathBuf, OwnedFd)> {
-        if self.nodes.len() >= ENTRIES || !self.places.is_looked_at(path) {
+    /// The absolute name without links of something on a disk, and what it is.
+    fn resolve(&mut self, path: &Path) -> Option<(PathBuf, Is)> {
+        if self.nodes.len() >= ENTRIES {
+            return None;
+        }
+        if self.lies_straight(path) {
+            let is = Is::of(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+            if is.kind != FileType::Symlink {
+                return Some((path.to_owned(), is));
+            }
+        }
+        if !self.places.is_looked_at(path) {
             return None;
         }
         let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -492,67 +671,82 @@ impl Witness {
         let name = crate::fetch::name(found.as_fd());
         // What has been removed meanwhile has no name.
         let is_here = name.is_absolute() && self.places.is_looked_at(&name);
-        is_here.then_some((name, found))
+        let is = Is::of(found.as_fd(), Path::new(""), AtFlags::EMPTY_PATH);
+        is.filter(|_| is_here).map(|is| (name, is))
+    }
+
+    /// Whether the directory that a path lies in has the name that the path says, on a disk, and nothing is mounted on the path itself. Names lie many to a directory.
+    fn lies_straight(&mut self, path: &Path) -> bool {
+        let bytes = path.as_os_str().as_bytes();
+        let Some(at) = bytes.iter().rposition(|b| *b == b'/').filter(|at| *at > 0) else {
+            return false;
+        };
+        let (parent, last) = (OsStr::from_bytes(&bytes[..at]), &bytes[at + 1..]);
+        if [&b""[..], b".", b".."].contains(&last) || self.places.is_mounted(path) {
+            return false;
+        }
+        if let Some(known) = self.straight.get(parent) {
+            return *known;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let looked_at = self.places.is_looked_at(Path::new(parent));
+        let found = (looked_at).then(|| rustix::fs::openat(CWD, parent, flags, Mode::empty()).ok());
+        let found = found.flatten();
+        let straight = found.is_some_and(|f| crate::fetch::name(f.as_fd()).as_os_str() == parent);
+        self.straight.insert(parent.to_owned(), straight);
+        straight
     }
 
     fn node(
         &mut self,
         path: PathBuf,
         need: Need,
-        found: Option<&OwnedFd>,
+        born: Option<i64>,
         is: Attributes,
         maybe: bool,
     ) -> Option<usize> {
-        let listed = self.listed.get(&path, need);
-        let needed = |i: usize| self.replay.iter().for_each(|replay| replay.needed(i));
-        if let Some(i) = self.by_path.get(&path, need) {
-            let node = &mut self.nodes[i];
-            if node.maybe && !maybe {
-                node.maybe = false;
-                listed.into_iter().for_each(needed);
+        if let Some(i) = self.number(&path, need) {
+            if !maybe {
+                self.is_needed(i);
             }
             return Some(i);
         }
-        // What the run makes itself is not there the next time.
-        let what = StatxFlags::BTIME;
-        let born = |found| rustix::fs::statx(found, "", AtFlags::EMPTY_PATH, what).ok();
-        let born = found.and_then(born);
-        let born = born.filter(|b| b.stx_mask & StatxFlags::BTIME.bits() != 0);
-        if born.is_some_and(|b| b.stx_btime.tv_sec > self.began_s) {
+        if self.is_made_here(born) {
             return None;
         }
-        if !maybe {
-            listed.into_iter().for_each(needed);
+        let entry = self.listed.get(&path, need);
+        let path = if entry.is_some() {
+            PathBuf::new()
+        } else {
+            path
+        };
+        Some(self.add(entry, path, need, is, maybe))
+    }
+
+    /// What the run makes itself is not there the next time.
+    fn is_made_here(&self, born: Option<i64>) -> bool {
+        born.is_some_and(|born| born > self.began_s)
+    }
+
+    fn path<'a>(&'a self, node: &'a Node) -> &'a Path {
+        match node.entry {
+            Some(entry) => &self.profile.entries[entry].path,
+            None => &node.path,
         }
-        let i = self.nodes.len();
-        self.by_path.insert(&path, need, i);
-        if need == Need::File {
-            self.by_key.insert(is.key, i);
-        }
-        self.nodes.push(Node {
-            path,
-            need,
-            size: is.size,
-            modified: is.modified,
-            device: is.key.dev,
-            inode: is.key.ino,
-            at_us: self.now_us(),
-            touched: Vec::new(),
-            looks: 0,
-            looked: 0,
-            before: None,
-            maybe,
-        });
-        Some(i)
+    }
+
+    fn key(&self, node: &Node) -> InodeKey {
+        let device = match node.device {
+            0 => self.places.device(self.path(node)).unwrap_or(0),
+            known => known,
+        };
+        InodeKey::new(device, node.inode)
     }
 
     /// A file that may have been needed is.
     fn is_needed(&mut self, i: usize) {
-        if std::mem::take(&mut self.nodes[i].maybe)
-            && let Some(i) = self.listed.get(&self.nodes[i].path, Need::File)
-            && let Some(replay) = &self.replay
-        {
-            replay.needed(i);
+        if std::mem::take(&mut self.nodes[i].maybe) {
+            self.news.extend(self.nodes[i].entry);
         }
     }
 
@@ -567,6 +761,7 @@ impl Witness {
     /// A process is about to read.
     fn read(&mut self, key: InodeKey, range: ByteRange) {
         let i = self.by_key.get(&key).copied();
+        let i = i.or_else(|| self.believed_key(key));
         if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
             let end = range.end.min(node.size);
             node.touch(PageRange::from_bytes(
@@ -574,6 +769,28 @@ impl Witness {
                 end.saturating_sub(range.start),
             ));
         }
+    }
+
+    /// The node of what the profile has by this inode, and was seen.
+    fn believed_key(&mut self, key: InodeKey) -> Option<usize> {
+        self.replay.as_ref()?;
+        let by_inode = self.by_inode.get_or_insert_with(|| {
+            let mut all: HashMap<u64, Vec<usize>> = HashMap::new();
+            for (i, entry) in self.profile.entries.iter().enumerate() {
+                if entry.need == Need::File {
+                    all.entry(entry.inode).or_default().push(i);
+                }
+            }
+            all
+        });
+        let of = by_inode.get(&key.ino)?.iter();
+        let nodes: Vec<usize> = of.filter_map(|entry| self.of_entry[*entry]).collect();
+        let i = nodes.into_iter().find(|i| {
+            let node = &self.nodes[*i];
+            node.inode == key.ino && self.key(node).dev == key.dev
+        })?;
+        self.by_key.insert(key, i);
+        Some(i)
     }
 
     /// Looks at the page tables of the program and of all below it.
@@ -607,7 +824,7 @@ impl Witness {
             return;
         }
         let pagemap = Pagemap::of(pid).ok();
-        let scans = self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN);
+        let scans = self.scans();
         let mut hooked = false;
         for line in text.split(|b| *b == b'\n') {
             let Some(map) = Mapping::of(line) else {
@@ -650,30 +867,47 @@ impl Witness {
     }
 
     /// All that was needed, in order.
-    fn seen(&mut self) -> Vec<Seen> {
+    fn seen(&mut self) -> Needs {
+        self.check();
         let before = self.replay.as_ref().map(|r| r.before()).unwrap_or_default();
-        let nodes = std::mem::take(&mut self.nodes);
-        let richer: HashSet<&Path> = (nodes.iter())
-            .filter(|n| n.need != Need::Attributes)
-            .map(|n| n.path.as_path())
-            .collect();
         // A library is looked for before it is loaded, and only seen once it is.
-        let mut looked: HashMap<&Path, u64> = HashMap::new();
-        for node in nodes.iter().filter(|n| n.need == Need::Attributes) {
-            looked.insert(&node.path, node.at_us);
+        let mut looked: HashMap<&OsStr, u64> = HashMap::new();
+        for node in self.nodes.iter().filter(|n| n.need == Need::Attributes) {
+            looked.insert(self.path(node).as_os_str(), node.at_us);
         }
-        let each = nodes.iter().filter_map(|node| {
-            if node.need == Need::Attributes && richer.contains(node.path.as_path()) {
-                return None;
+        let mut richer: HashSet<&OsStr> = HashSet::new();
+        if !looked.is_empty() {
+            let others = self.nodes.iter().filter(|n| n.need != Need::Attributes);
+            let names = others.map(|n| self.path(n).as_os_str());
+            richer.extend(names.filter(|name| looked.contains_key(name)));
+        }
+        let mut needs = Needs::default();
+        // What was believed before fits, too.
+        let mut known = !self.scans();
+        for node in &self.nodes {
+            let path = self.path(node);
+            if node.need == Need::Attributes && richer.contains(path.as_os_str()) {
+                continue;
             }
-            let entry = self.listed.get(&node.path, node.need);
+            let entry = node.entry.map(|i| &self.profile.entries[i]);
+            let fetched = node.entry.and_then(|i| before.get(&i));
             let pages = match node.need {
-                Need::File => self.pages(node, entry, entry.and_then(|i| before.get(&i)))?,
+                Need::File => match self.pages(node, path, entry, fetched) {
+                    Some(pages) => pages,
+                    None => continue,
+                },
                 Need::Listing | Need::Attributes => Vec::new(),
             };
-            let at = looked.get(node.path.as_path()).copied();
-            Some(Seen {
-                path: node.path.clone(),
+            let is = (node.size, node.modified, node.inode);
+            known &= entry.is_some_and(|e| {
+                e.seen.is_likely()
+                    && (e.size, e.modified, e.inode) == is
+                    && (pages.is_empty() || intersect(&pages, &e.pages(e.size)) == pages)
+            });
+            needs.entries.extend(node.entry);
+            let at = looked.get(path.as_os_str()).copied();
+            needs.seen.push(Seen {
+                path: path.to_owned(),
                 need: node.need,
                 size: node.size,
                 modified: node.modified,
@@ -681,44 +915,97 @@ impl Witness {
                 at_us: node.at_us.min(at.unwrap_or(u64::MAX)),
                 pages,
                 all: node.looks >= SURE,
-            })
+            });
+        }
+        // What was not needed is forgotten by and by.
+        needs.known = known && needs.entries.len() == self.profile.entries.len();
+        needs
+    }
+
+    /// Whether the page tables of files that the profile has are looked at.
+    fn scans(&self) -> bool {
+        self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN)
+    }
+
+    /// What was believed to be what it was is looked up, if one of those that the replay has looked up isn't.
+    fn check(&mut self) {
+        let Some(replay) = &self.replay else { return };
+        let found = replay.found();
+        let mut changed = false;
+        for node in self.nodes.iter_mut().filter(|n| n.device == 0) {
+            let is = node.entry.and_then(|entry| found.get(&entry));
+            if let Some(is) = is {
+                let as_before =
+                    (is.key.ino, is.size, is.modified) == (node.inode, node.size, node.modified);
+                changed |= !as_before;
+                if as_before {
+                    node.device = is.key.dev;
+                }
+            }
+        }
+        if !changed {
+            return;
+        }
+        let mut nodes = std::mem::take(&mut self.nodes);
+        nodes.retain_mut(|node| {
+            let is = (node.device == 0).then(|| self.is_there(node));
+            is.is_none_or(|is| is.is_some_and(|is| node.is(is)))
         });
-        each.collect()
+        self.nodes = nodes;
+    }
+
+    /// What it is, if it is there and this run has not made it.
+    fn is_there(&mut self, node: &Node) -> Option<Attributes> {
+        let path = self.path(node);
+        if let Some(is) = self.found_before(path, node.need) {
+            return Some(is);
+        }
+        let path = path.to_owned();
+        let (name, found) = self.resolve(&path)?;
+        (name == path && !self.is_made_here(found.born)).then_some(found.is)
+    }
+
+    /// Which of the first pages of a file are cached, if the kernel tells.
+    fn cached(&self, path: &Path, end: u64) -> Option<Vec<PageRange>> {
+        let file = self.places.find(path).ok()?;
+        let file = file.is_regular().then(|| file.open()).flatten()?;
+        let missing = residency::missing(file.as_fd(), PageRange::new(0, end))?;
+        Some(complement(&missing, end))
     }
 
     /// The pages of a file that were needed; `None`: it wasn't. `entry` is its place in the profile, `fetched` what was fetched of it, or cached before.
     fn pages(
         &self,
         node: &Node,
-        entry: Option<usize>,
+        path: &Path,
+        entry: Option<&Entry>,
         fetched: Option<&Before>,
     ) -> Option<Vec<PageRange>> {
         let end = pages_of(node.size);
         if node.size < WHOLE && !node.maybe {
             return Some(Vec::from_iter((end > 0).then(|| PageRange::new(0, end))));
         }
-        let found = self.places.find(&node.path).ok()?;
-        let file = found.is_regular().then(|| found.open()).flatten();
-        let missing = file.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
-        let cached = missing.map(|missing| complement(&missing, end));
-        let before = fetched.or(node.before.as_ref());
-        let mut pages = node.touched.clone();
         // Where page tables tell, what the kernel has read around what was touched is not needed, unless it was touched after the last look.
         let waited_for = entry.is_some() || node.looks == 0;
-        if let (true, Some(cached), Some(before)) = (waited_for, &cached, before) {
-            pages.extend(intersect(cached, &complement(before, end)));
-        }
+        let before = fetched.or(node.before.as_ref()).filter(|_| waited_for);
+        // Of what was cached before nothing can have come.
+        let could_come = before.map(|before| complement(before, end));
+        let came = could_come.filter(|pages| !pages.is_empty()).map(|pages| {
+            let cached = self.cached(path, end).unwrap_or_default();
+            intersect(&cached, &pages)
+        });
+        let mut pages = node.touched.clone();
+        pages.extend(came.unwrap_or_default());
         pages.sort_unstable_by_key(|r| r.start);
         let pages = join(pages.into_iter(), 0);
         if !pages.is_empty() || node.maybe {
             return (!pages.is_empty()).then_some(pages);
         }
-        let known = entry.and_then(|i| self.profile.entries.get(i));
-        if known.is_some_and(|e| !e.spans.is_empty()) {
+        if entry.is_some_and(|e| !e.spans.is_empty()) {
             return Some(Vec::new());
         }
         let begin = [PageRange::new(0, end.min(UNKNOWN / PAGE))];
-        Some(match cached {
+        Some(match self.cached(path, end) {
             Some(cached) => intersect(&cached, &begin),
             None => begin.to_vec(),
         })
@@ -726,8 +1013,11 @@ impl Witness {
 }
 
 impl Node {
-    fn key(&self) -> InodeKey {
-        InodeKey::new(self.device, self.inode)
+    /// It turns out to be this; whether it fits.
+    fn is(&mut self, is: Attributes) -> bool {
+        (self.device, self.inode) = (is.key.dev, is.key.ino);
+        (self.size, self.modified) = (is.size, is.modified);
+        true
     }
 
     fn touch(&mut self, pages: PageRange) {
@@ -772,7 +1062,7 @@ impl Mapping {
             start,
             end,
             offset: offset.unwrap_or(0),
-            path: PathBuf::from(std::ffi::OsStr::from_bytes(name)),
+            path: PathBuf::from(OsStr::from_bytes(name)),
         })
     }
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
 use outrider_sys::raw;
+use outrider_sys::units::InodeKey;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::fetch::{leaves_access_time, reopen};
@@ -53,6 +54,34 @@ pub struct Found {
     pub fd: OwnedFd,
     /// Its attributes.
     pub st: libc::stat,
+}
+
+/// What is kept of what a file is.
+#[derive(Clone, Copy)]
+pub struct Attributes {
+    pub(super) key: InodeKey,
+    pub(super) size: u64,
+    pub(super) modified: i64,
+}
+
+impl From<libc::stat> for Attributes {
+    fn from(st: libc::stat) -> Attributes {
+        Attributes {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+        }
+    }
+}
+
+impl From<rustix::fs::Stat> for Attributes {
+    fn from(st: rustix::fs::Stat) -> Attributes {
+        Attributes {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+        }
+    }
 }
 
 /// Why nothing was.
@@ -120,6 +149,11 @@ impl Places {
         above
             .find(|p| self.mounts.contains_key(p.as_os_str()))
             .unwrap_or(Path::new("/"))
+    }
+
+    /// Whether something is mounted at this path.
+    pub fn is_mounted(&self, path: &Path) -> bool {
+        self.mounts.contains_key(path.as_os_str())
     }
 
     fn root(&self, at: &Path) -> Option<Arc<Root>> {
