@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use outrider_sys::units::{ByteRange, InodeKey};
+use outrider_sys::units::{ByteRange, InodeKey, PageRange};
 
 use crate::engine::Engine;
 use crate::exclude::Excluded;
@@ -141,6 +141,12 @@ impl Remember {
         if let Some(observer) = &self.observer {
             observer.read(file, range);
         }
+    }
+
+    /// How many of these pages of a large file were fetched because an earlier run had needed them, and have come.
+    pub fn brought(&self, file: InodeKey, pages: PageRange) -> u64 {
+        let replay = self.replay.as_ref();
+        replay.map_or(0, |replay| replay.brought(file, pages))
     }
 
     /// The run is over: the profile is corrected. `seeks`: some device that was read from has a head.

@@ -92,6 +92,8 @@ struct Common {
     books: Arc<Books>,
     /// What was cached of large files, by the numbers of entries.
     before: Mutex<HashMap<usize, Before>>,
+    /// Pages of large files that were brought and have come.
+    brought: Mutex<HashMap<InodeKey, Vec<PageRange>>>,
     /// What was found of entries that were looked up, by their numbers.
     found: Mutex<HashMap<usize, Attributes>>,
     /// Below which nothing is opened.
@@ -276,7 +278,17 @@ impl Task {
         let bytes: Vec<ByteRange> = (ranges.iter())
             .map(|r| r.start * PAGE..(r.end * PAGE).min(size))
             .collect();
-        bench.bring(|| Some(file), &bytes, self.sweep)
+        let all: u64 = bytes.iter().map(|r| r.end - r.start).sum();
+        let came = bench.bring(|| Some(file), &bytes, self.sweep);
+        if size >= WHOLE && came == Some(all) {
+            let key = InodeKey::new(found.st.st_dev, found.st.st_ino);
+            let mut brought = lock(&self.common.brought);
+            let of = brought.entry(key).or_default();
+            of.extend(ranges);
+            of.sort_unstable_by_key(|r| r.start);
+            *of = super::model::join(std::mem::take(of).into_iter(), 0);
+        }
+        came
     }
 }
 
@@ -367,6 +379,7 @@ impl Replay {
             places,
             figures: figures.clone(),
             before: Mutex::default(),
+            brought: Mutex::default(),
             found: Mutex::default(),
             tell: Mutex::new(tell),
         });
@@ -456,6 +469,13 @@ impl Replay {
     /// What was cached or fetched of entries.
     pub fn before(&self) -> HashMap<usize, Before> {
         lock(&self.common.before).clone()
+    }
+
+    /// How many of these pages of a large file were brought and have come.
+    pub fn brought(&self, file: InodeKey, pages: PageRange) -> u64 {
+        let brought = lock(&self.common.brought);
+        let of = brought.get(&file).map(|of| intersect(of, &[pages]));
+        of.iter().flatten().map(PageRange::len).sum()
     }
 
     /// What was found of entries that were looked up.
