@@ -519,6 +519,30 @@ fn what_is_right_is_left_as_it_is() {
     assert!(own.iter().all(|e| e.size == 4321), "{own:?}");
 }
 
+/// B15: what a run makes for itself is not remembered, not even in its first second.
+#[test]
+fn what_a_run_makes_is_not_remembered() {
+    let Some(bed) = Bed::new("what_a_run_makes_is_not_remembered") else {
+        return;
+    };
+    let at = bed.disk.dir.join("made");
+    let script = format!(
+        "sleep 0.1; echo x > {0}; cat {0}; sleep 0.1; rm {0}",
+        at.display()
+    );
+    // The clock of a second may strike meanwhile.
+    for _ in 0..3 {
+        run(
+            &bed.dir,
+            &[&remember(&bed.profile())],
+            &["sh", "-c", &script],
+        );
+        let profile = format::decode(&fs::read(bed.profile()).unwrap()).unwrap();
+        let made = profile.entries.iter().find(|e| e.path.ends_with("made"));
+        assert!(made.is_none(), "{made:?}");
+    }
+}
+
 /// B15: what a profile has fetched before a program reads it was there in time, and counts as read once.
 #[test]
 fn what_a_profile_fetched_is_not_missing() {

@@ -173,7 +173,7 @@ impl Remember {
             return header.lose(lost::PROFILE);
         };
         let seeks = seeks || self.replay.as_ref().is_some_and(|r| r.seeks());
-        let fetched = |r: &Arc<Replay>| r.figures().fetched.load(Relaxed) > 0;
+        let fetched = |r: &Arc<Replay>| r.figures().fetched.load(Relaxed) >= model::LITTLE;
         let same = known
             && !self.replay.as_ref().is_none_or(fetched)
             && self.profile.seeks == seeks

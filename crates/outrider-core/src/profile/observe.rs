@@ -167,8 +167,8 @@ struct Node {
 struct Is {
     is: Attributes,
     kind: FileType,
-    /// When it was made, s, if its file system knows.
-    born: Option<i64>,
+    /// When it was made, s and ns, if its file system knows.
+    born: Option<(i64, i64)>,
 }
 
 impl Is {
@@ -188,7 +188,8 @@ impl Is {
                     modified: st.stx_mtime.tv_sec,
                 },
                 kind: FileType::from_raw_mode(st.stx_mode.into()),
-                born: knows(&st, StatxFlags::BTIME).then_some(st.stx_btime.tv_sec),
+                born: knows(&st, StatxFlags::BTIME)
+                    .then_some((st.stx_btime.tv_sec, st.stx_btime.tv_nsec.into())),
             }),
             // A filter that doesn't know it.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
@@ -230,7 +231,8 @@ struct Witness {
     replay: Option<Arc<Replay>>,
     places: Arc<Places>,
     began: Instant,
-    began_s: i64,
+    /// By the clock that file systems take times from.
+    began_at: (i64, i64),
     /// Where the log was read to.
     taken: u32,
     nodes: Vec<Node>,
@@ -278,7 +280,7 @@ impl Witness {
             replay,
             places,
             began: Instant::now(),
-            began_s: raw::clock(libc::CLOCK_REALTIME).0,
+            began_at: raw::clock(libc::CLOCK_REALTIME_COARSE),
             taken: 0,
             nodes: Vec::new(),
             by_path: ByName::default(),
@@ -701,7 +703,7 @@ impl Witness {
         &mut self,
         path: PathBuf,
         need: Need,
-        born: Option<i64>,
+        born: Option<(i64, i64)>,
         is: Attributes,
         maybe: bool,
     ) -> Option<usize> {
@@ -724,8 +726,8 @@ impl Witness {
     }
 
     /// What the run makes itself is not there the next time.
-    fn is_made_here(&self, born: Option<i64>) -> bool {
-        born.is_some_and(|born| born > self.began_s)
+    fn is_made_here(&self, born: Option<(i64, i64)>) -> bool {
+        born.is_some_and(|born| born > self.began_at)
     }
 
     fn path<'a>(&'a self, node: &'a Node) -> &'a Path {
@@ -917,8 +919,14 @@ impl Witness {
                 all: node.looks >= SURE,
             });
         }
-        // What was not needed is forgotten by and by.
-        needs.known = known && needs.entries.len() == self.profile.entries.len();
+        // What is not fetched any more is forgotten by and by.
+        let mut unseen = vec![true; self.profile.entries.len()];
+        needs.entries.iter().for_each(|i| unseen[*i] = false);
+        let each = self.profile.entries.iter().zip(unseen);
+        needs.known = known
+            && each
+                .filter(|(_, unseen)| *unseen)
+                .all(|(e, _)| e.seen.is_likely());
         needs
     }
 
