@@ -911,7 +911,8 @@ pub fn unmapped() {
 /// A child was waited for that a signal has ended: it could not say that it ends. What the service had open because of it is let go of.
 #[cold]
 pub fn child_killed() {
-    if at_home() {
+    // Under a filter of system calls not even for the process's number may be asked.
+    if reach_service().is_some() && at_home() {
         release_all(impatient());
     }
 }

@@ -106,7 +106,10 @@ fn opened(fd: c_int, flags: c_int, extra: u32, begins: Option<u64>) -> Option<Tr
         return None;
     }
     match track::regular(fd, flags) {
-        Some(st) if st.st_size as u64 >= attach::MIN_SIZE.load(Relaxed) => {
+        Some(st)
+            if st.st_size as u64 >= attach::MIN_SIZE.load(Relaxed)
+                && !track::passes_unfollowed(flags, st.st_size as u64) =>
+        {
             track::opened(fd, flags, extra, begins, &st)
         }
         small => {

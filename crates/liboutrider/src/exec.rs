@@ -28,7 +28,7 @@ use outrider_core::shm::lost;
 use outrider_sys::program::{Entry, Named, Taking, taking};
 use outrider_sys::{environment, raw};
 
-use crate::{attach, declared, real, symbols};
+use crate::{attach, declared, needs, real, symbols};
 
 type Text = *const c_char;
 type Texts = *const Text;
@@ -45,6 +45,8 @@ const NAME: &[u8] = b"/liboutrider.so";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const PLUGINS: &[u8] = b"OUTRIDER_PLUGINS=";
 const TRACE: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
+/// What else is ours alone, in the form that it has where there was none before.
+const OTHER_VARIABLES: [&[u8]; 2] = [b"OUTRIDER_SHM=", b"ASAN_OPTIONS=verify_asan_link_order=0\0"];
 
 /// Bytes of what others have in LD_PRELOAD; with more the environment goes on as it is.
 const OTHERS: usize = 4096;
@@ -365,8 +367,14 @@ unsafe fn with_environment(
             return call(environment);
         };
         let traced = variable(environment, TRACE).is_some();
-        if !traced && readable(own, entry) && takes(program, arguments, entry) {
-            return call(environment);
+        let all = !traced && readable(own, entry) && takes(program, arguments, entry);
+        if all {
+            let answer = call(environment);
+            if !is_too_big(answer) {
+                return answer;
+            }
+            // There may be room for what is not ours.
+            attach::lose(lost::ENVIRONMENT);
         }
         let mut count = 0;
         while !(*environment.add(count)).is_null() {
@@ -374,18 +382,28 @@ unsafe fn with_environment(
         }
         // The stack of a thread may be small.
         match count {
-            0..64 => without::<64>(own, environment, call),
-            64..512 => without::<512>(own, environment, call),
-            512..8192 => without::<8192>(own, environment, call),
+            0..64 => without::<64>(own, all, environment, call),
+            64..512 => without::<512>(own, all, environment, call),
+            512..8192 => without::<8192>(own, all, environment, call),
             _ => call(environment),
         }
     }
 }
 
+/// Whether a call that starts a program has refused so many arguments and variables: they have a size that all together may have.
+fn is_too_big(answer: c_long) -> bool {
+    const TOO_BIG: c_long = libc::E2BIG as c_long;
+    // posix_spawn(3) returns the error itself.
+    // SAFETY: errno of this thread.
+    answer == TOO_BIG || answer == -1 && unsafe { *libc::__errno_location() } == libc::E2BIG
+}
+
 /// Makes the call with a copy of the environment in which LD_PRELOAD has nothing of ours. It has fewer than N entries.
+/// `all`: nor are there the other variables of ours, so that there is room.
 #[inline(never)]
 unsafe fn without<const N: usize>(
     own: Own,
+    all: bool,
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
@@ -426,6 +444,11 @@ unsafe fn without<const N: usize>(
                     continue;
                 }
                 entry = text.as_ptr().add(from).cast();
+            } else if all
+                && !entry.is_null()
+                && OTHER_VARIABLES.iter().any(|name| begins(entry, name))
+            {
+                continue;
             }
             copy[n].write(entry);
             n += 1;
@@ -776,19 +799,25 @@ pub unsafe fn by_number(
 /// The kernel has taken the arguments of that call.
 #[inline]
 pub unsafe fn may_be_copied(number: c_long, a: usize) {
-    let is_copied = match number {
+    let flags = match number {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork => true,
-        libc::SYS_clone => a as c_int & libc::CLONE_VM == 0,
-        libc::SYS_clone3 => {
-            // SAFETY: struct clone_args, which begins with the flags.
-            let flags = unsafe { (a as *const u64).read_unaligned() };
-            flags & libc::CLONE_VM as u64 == 0
-        }
-        _ => false,
+        libc::SYS_fork => 0,
+        libc::SYS_clone => a as c_int,
+        // SAFETY: struct clone_args, which begins with the flags.
+        libc::SYS_clone3 => unsafe { (a as *const u64).read_unaligned() as c_int },
+        _ => return,
     };
-    if is_copied {
-        attach::copied();
+    if flags & libc::CLONE_VM == 0 {
+        begun(flags);
+    }
+}
+
+/// A child with a copy of the memory begins.
+fn begun(flags: c_int) {
+    attach::copied();
+    if flags & (libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID) != 0 {
+        // Its rights are others, its names and numbers mean something else to who reads them.
+        needs::forget();
     }
 }
 
@@ -811,13 +840,18 @@ type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 struct Beginning {
     begin: Begin,
     argument: *mut c_void,
+    flags: c_int,
 }
 
 unsafe extern "C-unwind" fn begin(beginning: *mut c_void) -> c_int {
-    attach::copied();
     // SAFETY: passed below.
     unsafe {
-        let Beginning { begin, argument } = *beginning.cast::<Beginning>();
+        let Beginning {
+            begin,
+            argument,
+            flags,
+        } = *beginning.cast::<Beginning>();
+        begun(flags);
         begin(argument)
     }
 }
@@ -840,7 +874,11 @@ unsafe extern "C" fn clone(
     unsafe {
         match f {
             Some(f) if flags & libc::CLONE_VM == 0 => {
-                let beginning = Beginning { begin: f, argument };
+                let beginning = Beginning {
+                    begin: f,
+                    argument,
+                    flags,
+                };
                 let beginning = (&raw const beginning).cast_mut().cast();
                 real::clone(Some(begin), stack, flags, beginning, parent, area, child)
             }

@@ -508,6 +508,10 @@ fn unsharing(flags: c_int) {
     } else if flags & libc::CLONE_FS != 0 {
         rights::change();
     }
+    if flags & libc::CLONE_NEWPID != 0 {
+        // The numbers of its children mean other processes to who reads the log.
+        needs::forget();
+    }
     changes::unsharing(flags);
 }
 

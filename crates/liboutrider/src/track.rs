@@ -9,7 +9,7 @@ use outrider_core::hints;
 use outrider_core::shm::{
     BEGUN, FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_BLIND, FLAG_FETCHING, FLAG_HELD, FLAG_READABLE,
     FLAG_RESIDENT, FLAG_SEQUENTIAL, FLAG_SHARED_POS, FLAG_UNTOLD, FLAG_WRITABLE, Kind, MAX_FDS,
-    Proc, Slot, UNHEARD, UNTOLD,
+    Proc, SHORT, Slot, UNHEARD, UNTOLD,
 };
 use outrider_sys::raw;
 
@@ -30,6 +30,19 @@ pub fn regular(fd: c_int, flags: c_int) -> Option<libc::stat> {
     }
     let st = raw::status(fd).ok();
     st.filter(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// Whether the service has said that a file of so many bytes, opened with these open(2) flags, need not be followed; counts.
+pub fn passes_unfollowed(flags: c_int, size: u64) -> bool {
+    if flags & libc::O_ACCMODE != libc::O_RDONLY || size > SHORT {
+        return false;
+    }
+    let Some(proc) = attach::current() else {
+        return false;
+    };
+    let passes = walk::rests(&proc.unfollowed);
+    proc.passed_files.fetch_add(passes.into(), Relaxed);
+    passes
 }
 
 /// A descriptor came to be whose file is not to be followed.

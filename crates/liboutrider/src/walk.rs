@@ -238,7 +238,7 @@ fn has_waited() -> bool {
 }
 
 /// Whether nothing need be told; counts.
-fn rests(left: &AtomicU32) -> bool {
+pub fn rests(left: &AtomicU32) -> bool {
     let rest = left.load(Relaxed);
     left.store(rest.saturating_sub(1), Relaxed);
     rest > 0

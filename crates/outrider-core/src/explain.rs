@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use outrider_sys::raw::{self, Fd};
 use outrider_sys::units::{ByteRange, InodeKey};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::asked::Outcome;
 use crate::device::DeviceModel;
@@ -49,10 +49,21 @@ pub(crate) struct Lines {
     left_out: u64,
 }
 
-/// Opens what exists for appending, without waiting for anybody.
-fn open(path: &OsStr) -> Option<Fd> {
+/// Opens what exists for appending, without waiting for anybody. Who has found where it lies follows no `links`: others may have put them there since.
+fn open(path: &OsStr, links: bool) -> Option<Fd> {
     let flags = OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    let open = |how| rustix::fs::openat(CWD, path, flags | how, Mode::empty());
+    let none = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let open = |how| match links {
+        true => rustix::fs::openat(CWD, path, flags | how, Mode::empty()),
+        false => match rustix::fs::openat2(CWD, path, flags | how, Mode::empty(), none) {
+            // Before Linux 5.6, or under a filter that doesn't know it.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+                let flags = flags | how | OFlags::NOFOLLOW;
+                rustix::fs::openat(CWD, path, flags, Mode::empty())
+            }
+            other => other,
+        },
+    };
     match open(OFlags::WRONLY) {
         // A pipe that nobody reads yet.
         Err(rustix::io::Errno::NXIO) => open(OFlags::RDWR),
@@ -82,7 +93,12 @@ fn lines_within(text: &[u8], most: usize) -> usize {
 impl Lines {
     /// Into a file that exists; nowhere, if it can't be opened.
     pub(crate) fn into(path: Option<&OsStr>) -> Lines {
-        let file = path.filter(|p| !p.is_empty()).and_then(open);
+        Lines::within(path, true)
+    }
+
+    fn within(path: Option<&OsStr>, links: bool) -> Lines {
+        let path = path.filter(|p| !p.is_empty());
+        let file = path.and_then(|path| open(path, links));
         let is_pipe = file.as_ref().is_some_and(is_pipe);
         if let Some(pipe) = file.as_ref().filter(|_| is_pipe) {
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
@@ -256,7 +272,7 @@ pub struct Explain(Option<Mutex<(Lines, State)>>);
 impl Explain {
     /// Into a file that exists, if any is named.
     pub fn into(path: Option<&Path>) -> Explain {
-        let lines = Lines::into(path.map(Path::as_os_str));
+        let lines = Lines::within(path.map(Path::as_os_str), false);
         let wanted = lines.file.is_some();
         Explain(wanted.then(|| Mutex::new((lines, State::default()))))
     }

@@ -54,32 +54,41 @@ fn note(e: rustix::io::Errno, header: &Header) {
     }
 }
 
-/// Whether what process `pid` has open under number `fd` at this moment is the file that `found` is, opened for reading: what is open for writing alone,
-/// or without any right (O_PATH), says nothing about what the process may read. The kernel tells flags, mount and inode of one open file at once.
-fn is_readable(pid: u32, fd: u16, found: &Fd) -> bool {
-    let tell = |path: String| -> Option<[u64; 3]> {
-        // What comes after that is as long as the process likes: it may hold many locks.
-        let mut text = [0; 256];
-        let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        let len = rustix::io::read(file.ok()?, &mut text).ok()?;
-        let text = String::from_utf8_lossy(&text[..len]);
-        let field = |name: &str, radix| {
-            let value = text.lines().find_map(|l| l.strip_prefix(name))?.trim();
-            u64::from_str_radix(value, radix).ok()
-        };
-        // Before Linux 5.14 no inode is told.
-        let ino = field("ino:", 10).unwrap_or(0);
-        Some([field("flags:", 8)?, field("mnt_id:", 10)?, ino])
+/// Flags, mount and inode of an open file, as its place in a directory `fdinfo` tells them at once.
+fn told_of(place: String) -> Option<[u64; 3]> {
+    // What comes after that is as long as the process likes: it may hold many locks.
+    let mut text = [0; 256];
+    let file = rustix::fs::openat(CWD, place, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let len = rustix::io::read(file.ok()?, &mut text).ok()?;
+    let text = String::from_utf8_lossy(&text[..len]);
+    let field = |name: &str, radix| {
+        let value = text.lines().find_map(|l| l.strip_prefix(name))?.trim();
+        u64::from_str_radix(value, radix).ok()
     };
-    let its = tell(format!("/proc/{pid}/fdinfo/{fd}"));
-    let ours = tell(format!("/proc/self/fdinfo/{}", found.as_raw_fd()));
+    // Before Linux 5.14 no inode is told.
+    let ino = field("ino:", 10).unwrap_or(0);
+    Some([field("flags:", 8)?, field("mnt_id:", 10)?, ino])
+}
+
+/// Whether what is open for writing alone, or without any right (O_PATH), is not what these flags say: that says nothing about what a process may read.
+fn are_for_reading(flags: u64) -> bool {
+    let access = flags as i32 & libc::O_ACCMODE;
+    flags as i32 & libc::O_PATH == 0 && matches!(access, libc::O_RDONLY | libc::O_RDWR)
+}
+
+/// Whether a process has something open for reading under this number.
+pub fn is_open_for_reading(pid: u32, fd: &str) -> bool {
+    told_of(format!("/proc/{pid}/fdinfo/{fd}")).is_some_and(|[flags, ..]| are_for_reading(flags))
+}
+
+/// Whether what process `pid` has open under number `fd` at this moment is the file that `found` is, opened for reading.
+fn is_readable(pid: u32, fd: u16, found: &Fd) -> bool {
+    let its = told_of(format!("/proc/{pid}/fdinfo/{fd}"));
+    let ours = told_of(format!("/proc/self/fdinfo/{}", found.as_raw_fd()));
     let (Some([flags, mount, ino]), Some([_, our_mount, our_ino])) = (its, ours) else {
         return false;
     };
-    let access = flags as i32 & libc::O_ACCMODE;
-    (mount, ino) == (our_mount, our_ino)
-        && flags as i32 & libc::O_PATH == 0
-        && matches!(access, libc::O_RDONLY | libc::O_RDWR)
+    (mount, ino) == (our_mount, our_ino) && are_for_reading(flags)
 }
 
 /// Looks at a descriptor of the program that is still the one of this generation, while nobody closes it: the slot is marked, and the hook waits

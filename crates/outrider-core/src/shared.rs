@@ -273,6 +273,12 @@ impl Shared {
         standing.is_some_and(|s| lock(s).as_ref().is_some_and(Watch::is_filtered))
     }
 
+    /// Whether the process in entry `i` is ending, so that it has other rights than before.
+    pub fn is_ending(&self, i: usize) -> bool {
+        let standing = self.standings.get(i);
+        standing.is_some_and(|s| lock(s).as_ref().is_some_and(Watch::is_ending))
+    }
+
     /// Whether the process in entry `i` was found to have other rights than this one.
     pub fn has_strayed(&self, i: usize) -> bool {
         self.strays.get(i).is_some_and(|s| s.load(Relaxed))
@@ -393,9 +399,10 @@ impl Shared {
     /// Adds what the process in entry `i` has counted itself since this was done last to its record, if it has one, and to the totals.
     pub fn settle(&self, i: usize, record: Option<&Record>) {
         let proc = self.proc(i);
-        let [reads, bytes, dropped, saved] = [
+        let [reads, bytes, passed, dropped, saved] = [
             &proc.resident_reads,
             &proc.resident_bytes,
+            &proc.passed_files,
             &proc.dropped,
             &proc.calls_saved,
         ]
@@ -410,6 +417,7 @@ impl Shared {
         header.dropped.fetch_add(dropped, Relaxed);
         header.calls_saved.fetch_add(saved, Relaxed);
         header.resident.fetch_add(bytes, Relaxed);
+        header.passed_files.fetch_add(passed, Relaxed);
         if let Some(record) = record {
             record.reads.fetch_add(reads, Relaxed);
             record.bytes_read.fetch_add(bytes, Relaxed);
@@ -473,6 +481,7 @@ impl Shared {
             (&to.dropped, &from.dropped),
             (&to.calls_saved, &from.calls_saved),
             (&to.resident, &from.resident),
+            (&to.passed_files, &from.passed_files),
             (&to.events, &from.events),
             (&to.wakeups, &from.wakeups),
             (&to.waited_ns, &from.waited_ns),

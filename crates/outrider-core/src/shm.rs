@@ -19,10 +19,11 @@ use outrider_sys::handover::NAME_BYTES;
 
 use crate::board::Board;
 use crate::config::{Config, IoPriority, Size};
+use crate::device::WINDOWS;
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -157,6 +158,10 @@ pub enum Kind {
     /// A mapping was moved or has changed its length: offset = its address before, extra = its address, len = bytes.
     Remap = 17,
 }
+
+/// Bytes of a file that the kernel's own readahead brings in two requests, the second while the first is being read: once it is read there is nothing left to ask for
+/// ahead.
+pub const SHORT: u64 = WINDOWS;
 
 /// A bit of [`Proc::walking`]: small files are told of because those are fetched that come next in an order.
 pub const ALL_FILES: u32 = 1;
@@ -365,6 +370,10 @@ pub struct Proc {
     pub start_done: AtomicU32,
     /// What it notes for the report.
     pub notes: Notes,
+    /// So many files that are opened for reading and are no larger than [`SHORT`] need not be followed.
+    pub unfollowed: AtomicU32,
+    /// Files that were not followed because of that.
+    pub passed_files: AtomicU64,
     ring: Ring,
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
@@ -585,7 +594,7 @@ pub mod lost {
         ),
         (
             UNFIT,
-            "library: a program was started that can't load it (another C library, another word size, another processor), or is linked statically and may start such a one; it ran without Outrider, and so did what it started",
+            "library: a program was started that can't load it (another C library, another word size, another processor, or a limit below 128 KiB of stack, 4 MiB of data or 16 MiB of addresses), or is linked statically and may start such a one; it ran without Outrider, and so did what it started",
         ),
         (
             MEMINFO,
@@ -821,6 +830,8 @@ pub struct Header {
     pub calls_saved: AtomicU64,
     /// Bytes of reads that found everything cached and were told nobody.
     pub resident: AtomicU64,
+    /// Short files that were not followed, since nothing had come of following others.
+    pub passed_files: AtomicU64,
     /// Read events that the service has taken.
     pub events: AtomicU64,
     /// How often the service went to sleep and woke up.
@@ -1029,6 +1040,7 @@ impl Proc {
         let words = [
             (&self.looks, &from.looks),
             (&self.untold, &from.untold),
+            (&self.unfollowed, &from.unfollowed),
             (&self.hinted, &from.hinted),
             (&self.watches, &from.watches),
             (&self.confined, &from.confined),
@@ -1041,6 +1053,7 @@ impl Proc {
             (&self.calls_saved, &from.calls_saved),
             (&self.resident_reads, &from.resident_reads),
             (&self.resident_bytes, &from.resident_bytes),
+            (&self.passed_files, &from.passed_files),
         ];
         for (to, from) in counts {
             to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -1309,7 +1322,7 @@ mod tests {
             offset_of!(Proc, ring),
             offset_of!(Proc, slots),
         ];
-        assert_eq!(proc, [64, 232, 236, 324, 352, 512, 512 + 65536]);
+        assert_eq!(proc, [64, 232, 236, 324, 352, 576, 576 + 65536]);
         assert_eq!(PROC_BYTES, 872_448);
         let slot = [
             offset_of!(Slot, state),

@@ -367,6 +367,25 @@ fn what_was_disturbed_is_not_believed() {
     }
 }
 
+/// B11, DR7: beside a head a program's file comes in pieces of megabytes, and what is left of them by what it has read itself, in whatever order a disk delivers it, is taken for
+/// nobody else's: otherwise they would be as short as beside a neighbour.
+#[test]
+fn pieces_beside_a_head_are_long_and_ones_own() {
+    for (spec, least) in [
+        ("perm?size=64M&block=16K", 4.0),
+        ("perm?size=400M&block=256K", 1.5),
+        ("mmap-runs?size=400M&block=4K", 3.0),
+        ("mmap-runs?size=400M&block=64K", 1.6),
+    ] {
+        let trace = generate(spec).unwrap();
+        let machine = machine("hdd");
+        let (with, _) = ours(&trace, &machine).unwrap();
+        let stock = run(&trace, &machine, &mut Nothing).elapsed;
+        let gain = stock as f64 / with.elapsed as f64;
+        assert!(gain > least, "{spec}: {gain} of {least}");
+    }
+}
+
 /// Reads in order of as much as may be on its way at once, and less, wherever they begin, are no slower than the kernel's own readahead of them: nothing that a long read waits for itself is
 /// dropped or asked for too late, no less is in flight than the kernel has there, and its requests are nobody else's.
 #[test]

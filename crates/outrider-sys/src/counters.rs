@@ -65,6 +65,30 @@ fn completed(disk: &str) -> Option<Read> {
     })
 }
 
+/// What all processors together have done so far, clock ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Processors {
+    /// Ticks in which they were at work.
+    pub busy: u64,
+    /// All ticks.
+    pub all: u64,
+}
+
+/// What all processors have done so far (proc_stat(5), the first line). `None` where that is not to be known.
+pub fn processors() -> Option<Processors> {
+    let stat = text::read("/proc/stat").ok()?;
+    let ticks = stat.lines().next()?.strip_prefix("cpu ")?;
+    // user, nice, system, idle, iowait, irq, softirq, steal; guests' ticks are users' already.
+    let ticks = ticks.split_ascii_whitespace().take(8);
+    let ticks: Vec<u64> = ticks.map_while(|n| n.parse().ok()).collect();
+    let idle: u64 = ticks.get(3..5)?.iter().sum();
+    let all: u64 = ticks.iter().sum();
+    Some(Processors {
+        busy: all - idle,
+        all,
+    })
+}
+
 /// Bytes that process `pid` has had fetched from disks, by all of its threads. `None` where that is not to be known.
 pub fn bytes_fetched(pid: u32) -> Option<u64> {
     of_process(pid, FETCHED)

@@ -15,7 +15,7 @@ use crate::raw;
 pub enum Taking {
     /// It is loaded, or it isn't looked at: linked statically, privileged, not to be read, no program at all.
     Fits,
-    /// The program ends, or complains: another C library's linker, another word size, another processor. Or, linked statically, it may start one that does, for this entry.
+    /// The program ends, or complains: another C library's linker, another word size, another processor, limits that leave no room. Or, linked statically, it may start one that does, for this entry.
     Unfit,
     /// The file is the dynamic linker itself, told to do something with a program.
     Linker,
@@ -58,6 +58,35 @@ const MACHINE: u64 = libc::EM_X86_64 as u64;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u64 = libc::EM_AARCH64 as u64;
 
+const STACK: usize = libc::RLIMIT_STACK as usize;
+/// Soft limits, and bytes below which there is no room for the library, nor for `outrider run` itself. Measured (GNU C library 2.36): the dynamic
+/// linker needs 24 KiB of stack for it where 12 are enough without, and dies without them; `outrider run` needs 56. The library's own data are 0.4 MiB, and the
+/// linker dies where they can't be had; a program that reads buffers of 128 KiB has run out below 2 MiB, where 0.2 were enough. `outrider run` has 5.5 MiB of
+/// address space. Each is taken twice and more, as libraries and names take room besides.
+static ROOM: [(usize, u64, &str); 3] = [
+    (STACK, 128 << 10, "RLIMIT_STACK"),
+    (libc::RLIMIT_DATA as usize, 4 << 20, "RLIMIT_DATA"),
+    (libc::RLIMIT_AS as usize, 16 << 20, "RLIMIT_AS"),
+];
+
+/// The limit of this process that leaves no room for a library of ours in a program that is started here, if one does. `taken`: bytes of the stack that are
+/// taken already.
+pub fn tight(taken: u64) -> Option<&'static str> {
+    ROOM.iter()
+        .find(|(limit, least, _)| {
+            let mut soft = MaybeUninit::<[u64; 2]>::uninit();
+            let none = 0;
+            // SAFETY: the kernel writes the soft and the hard limit; none changes.
+            unsafe {
+                let to = soft.as_mut_ptr() as usize;
+                raw::syscall6(libc::SYS_prlimit64, 0, *limit, none, to, 0, 0) == 0
+                    && soft.as_ptr().cast::<u64>().read()
+                        < least + if *limit == STACK { taken } else { 0 }
+            }
+        })
+        .map(|(.., name)| *name)
+}
+
 /// Looks at a program's file: whether it may be given this entry.
 ///
 /// # Safety
@@ -85,7 +114,10 @@ pub unsafe fn taking(program: Named, entry: Entry) -> Taking {
                 raw::close(fd);
             }
             if !script || depth == DEPTH {
-                return answer;
+                return match answer {
+                    Taking::Fits if tight(0).is_some() => Taking::Unfit,
+                    answer => answer,
+                };
             }
             depth += 1;
             let Some(interpreter) = interpreter(head, n.min(LINE)) else {

@@ -357,14 +357,36 @@ impl Watch {
 
     /// When the process began, in clock ticks since the system did, as /proc/PID/stat has it.
     fn began(&self) -> Option<String> {
+        Some(self.stat()?.nth_field(19)?.to_owned())
+    }
+
+    /// Whether the process is ending or over, or its only thread is: it has no root any more, some time before its end can be waited for.
+    pub fn is_ending(&self) -> bool {
+        /// What the kernel's `include/linux/sched.h` says of a thread that ends.
+        const PF_EXITING: u64 = 4;
+        let Some(stat) = self.stat() else {
+            return true;
+        };
+        let number = |i| stat.nth_field(i).and_then(|n| n.parse::<u64>().ok());
+        number(6).is_some_and(|flags| flags & PF_EXITING != 0) && number(17) <= Some(1)
+    }
+
+    fn stat(&self) -> Option<Stat> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = openat(&self.directory, "stat", flags, Mode::empty()).ok()?;
         let mut text = Vec::new();
         File::from(file).read_to_end(&mut text).ok()?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        // Behind the name, which may be anything.
-        let fields = text.rsplit_once(')')?.1;
-        fields.split_whitespace().nth(19).map(str::to_owned)
+        Some(Stat(String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+/// /proc/PID/stat.
+struct Stat(String);
+
+impl Stat {
+    /// A field behind the name, which may be anything; the state is the first, 0.
+    fn nth_field(&self, i: usize) -> Option<&str> {
+        self.0.rsplit_once(')')?.1.split_whitespace().nth(i)
     }
 }
 
@@ -395,6 +417,26 @@ const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// SPEC B16: a process that is ending has no root to look at, and has changed no rights.
+    #[test]
+    fn ends_are_no_changes_of_rights() {
+        assert!(!Watch::of(std::process::id()).unwrap().is_ending());
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let mut watch = Watch::of(child.id()).unwrap();
+        assert!(!watch.is_ending());
+        child.kill().unwrap();
+        // Over, and not waited for.
+        while !watch.is_ending() {
+            std::thread::yield_now();
+        }
+        assert!(!watch.is_like_this());
+        child.wait().unwrap();
+        assert!(watch.is_ending());
+    }
 
     /// SPEC B16: a process is like itself and its children; one with another user is not.
     #[test]

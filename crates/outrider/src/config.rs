@@ -2,8 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -57,13 +58,13 @@ pub struct Settings {
 /// where nobody asked for it, either only costs its settings: what is lost is said in a line for the report.
 pub fn load(path: Option<&Path>, program: Option<&OsStr>) -> Result<Settings, Failure> {
     if let Some(path) = path {
-        let text = contents(path).map_err(|what| Failure::usage(refusal(path, &what)))?;
+        let text = contents(path, true).map_err(|what| Failure::usage(refusal(path, &what)))?;
         return settings(path, &text, program);
     }
     let Some(path) = usual_places().into_iter().find(|p| p.is_file()) else {
         return Ok(Settings::default());
     };
-    let read = contents(&path).map_err(|what| refusal(&path, &what));
+    let read = contents(&path, false).map_err(|what| refusal(&path, &what));
     let read =
         read.and_then(|text| settings(&path, &text, program).map_err(|failure| failure.message));
     Ok(read.unwrap_or_else(|what| Settings {
@@ -85,19 +86,34 @@ pub fn base_directory(variable: &str, below: &str) -> Option<PathBuf> {
     std::env::var_os(variable)
         .map(PathBuf::from)
         .filter(|p| p.is_absolute())
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(below)))
+        .or_else(|| {
+            Some(PathBuf::from(std::env::var_os("HOME")?).join(below)).filter(|p| p.is_absolute())
+        })
 }
 
 fn refusal(path: &Path, what: &str) -> String {
     format!("config file {} {what}", show(path))
 }
 
-/// The text of a file, or what is wrong with it.
-fn contents(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| match e.kind() {
-        io::ErrorKind::InvalidData => "is not UTF-8 text; accepted is a TOML file".to_owned(),
-        _ => format!("cannot be read: {e}"),
-    })
+/// Bytes of a config file at most: twice what all patterns of `files.exclude` may take, 1024 of PATH_MAX.
+const MOST: u64 = 8 << 20;
+
+/// The text of a file, or what is wrong with it. One that is `named` may be a pipe, which is waited for.
+fn contents(path: &Path, named: bool) -> Result<String, String> {
+    let mut text = String::new();
+    let flags = if named { 0 } else { libc::O_NONBLOCK };
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path);
+    match opened.and_then(|file| file.take(MOST + 1).read_to_string(&mut text)) {
+        Ok(_) if text.len() as u64 <= MOST => Ok(text),
+        Ok(_) => Err("is longer than 8 MiB; accepted is a TOML file".to_owned()),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            Err("is not UTF-8 text; accepted is a TOML file".to_owned())
+        }
+        Err(e) => Err(format!("cannot be read: {e}")),
+    }
 }
 
 fn settings(path: &Path, text: &str, program: Option<&OsStr>) -> Result<Settings, Failure> {

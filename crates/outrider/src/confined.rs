@@ -14,6 +14,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize};
 
 use outrider_sys::cache::SYS_CACHESTAT;
+use outrider_sys::program::tight;
 use outrider_sys::raw;
 use outrider_sys::seccomp::UNKNOWN;
 
@@ -278,6 +279,10 @@ const KILLS: u32 = 5;
 const REFUSES: u32 = 6;
 /// A child would be the first process of its namespace, which ends with it.
 const FIRST_OF_ALL: u32 = 7;
+/// A limit leaves no room for what would follow.
+const TIGHT: u32 = 8;
+/// See [`taken`].
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 const MAY_KILL: &str = "a filter of system calls (seccomp) is in force that may kill whoever makes a process (OUTRIDER=on says that it doesn't)";
 const BEGINNING: &str = "a filter of system calls (seccomp) is in force that ";
@@ -293,6 +298,11 @@ fn pieces() -> Option<[&'static str; 3]> {
     match FOUND.load(Relaxed) {
         OFF => Some([""; 3]),
         FIRST_OF_ALL => Some([kept::NAMESPACE, "", ""]),
+        TIGHT => Some([
+            tight(TAKEN.load(Relaxed) as u64).unwrap_or_default(),
+            " is too low",
+            "",
+        ]),
         UNCERTAIN => Some([MAY_KILL, "", ""]),
         ALONE => Some([BEGINNING, "lets no process be made", ""]),
         KILLS => Some([BEGINNING, "kills for ", name]),
@@ -599,12 +609,48 @@ pub unsafe fn look(
         }
         let status = Status::of(c"/proc/self/status".as_ptr().cast())?;
         match status.mode {
-            0 => return Some(status),
+            0 => {
+                if tight(taken(environment)).is_none() {
+                    return Some(status);
+                }
+                without_room(count, arguments, environment);
+            }
             UNKNOWN => return None,
             _ => confined(&status, word, count, arguments, environment),
         }
     }
     None
+}
+
+/// Bytes of the stack that are taken: arguments and variables lie at its end.
+unsafe fn taken(environment: *const Text) -> u64 {
+    let mut end = environment as usize;
+    let mut at = environment;
+    // SAFETY: as promised.
+    unsafe {
+        while !at.read_volatile().is_null() {
+            end = end.max(at.read_volatile() as usize);
+            at = at.add(1);
+        }
+    }
+    end.saturating_sub((&raw const end) as usize) as u64
+}
+
+/// Becomes the program: what would follow takes more room than there is.
+#[cold]
+unsafe fn without_room(count: usize, arguments: *const Text, environment: *const Text) {
+    // SAFETY: as promised.
+    unsafe {
+        let Some(line) = Line::of(count, arguments) else {
+            return;
+        };
+        TAKEN.store(taken(environment) as usize, Relaxed);
+        FOUND.store(TIGHT, Relaxed);
+        if line.reports {
+            tell(&line);
+        }
+        execute(line.command, environment);
+    }
 }
 
 #[cold]
@@ -629,6 +675,9 @@ unsafe fn confined(
         } else {
             may_write = attempt(status, line.plugins);
             if FOUND.load(Relaxed) == CLEARED {
+                if tight(taken(environment)).is_some() {
+                    without_room(count, arguments, environment);
+                }
                 return;
             }
         }

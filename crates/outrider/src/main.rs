@@ -135,7 +135,8 @@ fn run_program(mut args: RunArgs) -> output::Outcome {
     if run::is_switched_off() {
         return run::run(args, Default::default(), run::Purpose::Run, None);
     }
-    if let Some(flag) = settings::meant_as_value(&args.command[0]) {
+    run::mishap::outlive(&args.command);
+    if let Some(flag) = settings::meant_as_value(&args.command) {
         let file = output::show(&args.command[0]);
         return Err(Failure::usage(format!(
             "{file} is no program; for {flag} to have it as its value, write {flag}={file}"

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use object::read::ReadCache;
@@ -33,7 +34,13 @@ fn places() -> Vec<PathBuf> {
         beside.map(Path::to_owned),
         built.map(|directory| directory.join("plugins")),
     ];
-    places.into_iter().flatten().collect()
+    let user = rustix::process::geteuid().as_raw();
+    // The command may lie where others may make such a directory.
+    let is_kept = |place: &PathBuf| {
+        let meta = std::fs::metadata(place);
+        meta.is_ok_and(|m| m.mode() & 0o002 == 0 && [0, user].contains(&m.uid()))
+    };
+    places.into_iter().flatten().filter(is_kept).collect()
 }
 
 /// The names of the plug-ins that can be named without a path.
@@ -52,28 +59,32 @@ fn installed() -> Vec<String> {
     names
 }
 
-/// The file of a plug-in that is named without a path, such as `du`, where there is no file of this name.
+/// Whether this names an installed plug-in, such as `du`, and no file: whoever may write to the working directory is not to choose what is loaded.
+fn is_name(name: &Path) -> bool {
+    let text = name.to_str();
+    text.is_some_and(|text| !text.contains(['/', '.']))
+}
+
+/// The file of an installed plug-in.
 fn by_name(name: &Path) -> Option<PathBuf> {
-    let text = name.to_str().filter(|text| !text.contains(['/', '.']))?;
-    let file = format!("{PREFIX}{text}.so");
+    let file = format!("{PREFIX}{}.so", name.to_str()?);
     let found = places().into_iter().map(|place| place.join(&file));
     found.into_iter().find(|path| path.is_file())
 }
 
 fn check_one(file: &Path) -> Result<PathBuf, Failure> {
     let wrong = |what: String| Failure::usage(format!("--plugin {}: {what}", show(file)));
-    let named = match file.is_file() {
-        true => None,
-        false => by_name(file),
+    let path = match is_name(file) {
+        true => by_name(file).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT)),
+        false => file.canonicalize(),
     };
-    let path = named.as_deref().unwrap_or(file).canonicalize();
-    let path = path.map_err(|e| {
+    let path = path.and_then(|path| path.canonicalize()).map_err(|e| {
         let names = match installed() {
             names if names.is_empty() => "none is installed".to_owned(),
             names => format!("installed are {}", names.join(", ")),
         };
         wrong(format!(
-            "{e}; accepted is a shared object, or the name of an installed plug-in, and {names}"
+            "{e}; accepted is a shared object, by a name with a slash or a dot, or the name of an installed plug-in, and {names}"
         ))
     })?;
     if !path.is_file() {

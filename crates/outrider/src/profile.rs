@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use outrider_core::profile::place::{Lost, Places};
+use outrider_core::profile::replay::intersect;
 use outrider_core::profile::store::{self, Trouble};
 use outrider_core::profile::{Entry, Need, Profile, format};
 use outrider_core::residency;
 use outrider_sys::units::{PAGE, PageRange, pages_of};
+use rustix::fs::Dir;
 use serde_json::{Value, json};
 use std::os::fd::AsFd;
 
@@ -324,12 +326,9 @@ impl Fit {
                     .and_then(|f| residency::missing(f.as_fd(), end));
                 match missing {
                     Some(missing) => {
-                        let gaps = missing.iter().flat_map(|m| {
-                            pages.iter().map(move |p| {
-                                PageRange::new(m.start.max(p.start), m.end.min(p.end)).len()
-                            })
-                        });
-                        fit.cached = (own - gaps.sum::<u64>()) * PAGE;
+                        let gaps = intersect(&missing, &pages);
+                        let gaps: u64 = gaps.iter().map(PageRange::len).sum();
+                        fit.cached = (own - gaps) * PAGE;
                     }
                     None => fit.hidden = 1,
                 }
@@ -567,10 +566,9 @@ pub fn listing(name: &OsStr) -> Result<Listing, Failure> {
     let one = |entry: &&Entry| {
         let found = places.find(&entry.path).ok()?;
         if entry.need == Need::Listing && found.is_directory() {
-            std::fs::read_dir(&entry.path)
-                .into_iter()
-                .flatten()
-                .for_each(drop);
+            // What was found, not what has its name by now.
+            let dir = found.open().and_then(|dir| Dir::new(dir).ok());
+            dir.into_iter().flatten().for_each(drop);
         }
         let pages = entry.pages(found.size());
         (entry.need == Need::File && found.is_regular() && !pages.is_empty()).then(|| Found {

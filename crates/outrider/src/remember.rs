@@ -11,7 +11,8 @@ use outrider_core::profile::format::Bad;
 use outrider_core::profile::observe::Subject;
 use outrider_core::profile::store::{self, Stamp, Trouble};
 use outrider_core::profile::{Job, Profile};
-use outrider_sys::{handover, mapped};
+use outrider_sys::units::InodeKey;
+use outrider_sys::{handover, mapped, raw};
 
 use crate::config::base_directory;
 use crate::elf;
@@ -67,11 +68,16 @@ pub struct Remembered {
     files: Vec<PathBuf>,
     /// The log, and where it is mapped.
     log: Option<(OwnedFd, Mapped)>,
+    log_is: InodeKey,
 }
 
 impl Remembered {
-    /// The job that `command` is, under a name or one of its own. What its profile is like is told at once.
-    pub fn new(name: Option<&OsStr>, command: &[OsString]) -> Result<Remembered, Failure> {
+    /// The job that `command` is, under a name or one of its own. What its profile is like is told at once. Where it is not the user's mistake
+    /// that there can be none, the job goes on without, and the answer says why.
+    pub fn new(
+        name: Option<&OsStr>,
+        command: &[OsString],
+    ) -> Result<Result<Remembered, String>, Failure> {
         let directory = std::env::current_dir().unwrap_or_default();
         let own;
         let name = match name {
@@ -81,7 +87,14 @@ impl Remembered {
                 &own
             }
         };
-        let file = file_of(name)?;
+        let is_path = name.as_bytes().contains(&b'/');
+        let file = match file_of(name) {
+            // There is no place for any.
+            Err(Failure { message, .. }) if !is_path && store::is_name(name) => {
+                return Ok(Err(message));
+            }
+            file => file?,
+        };
         let profile = match store::read_stamped(&file) {
             Ok((profile, _)) if profile.relative => {
                 return Err(Failure::usage(format!(
@@ -96,7 +109,13 @@ impl Remembered {
                 output::complain(&refused(name, &why).message);
                 None
             }
-            Err(why) => return Err(refused(name, &why)),
+            // Somebody has named a file that is no profile.
+            Err(why @ (Trouble::Bad(Bad::Magic) | Trouble::NoFile | Trouble::Link(_)))
+                if is_path =>
+            {
+                return Err(refused(name, &why));
+            }
+            Err(why) => return Ok(Err(refused(name, &why).message)),
         };
         let program = elf::look_up(&command[0]).map(|path| directory.join(path));
         let arguments = command.iter().skip(1).map(|a| directory.join(Path::new(a)));
@@ -104,14 +123,15 @@ impl Remembered {
         let files = program
             .into_iter()
             .chain(arguments.filter(|a| a.as_os_str().len() < needs::LONGEST));
-        Ok(Remembered {
+        Ok(Ok(Remembered {
             file,
             profile: Cell::new(profile),
             command: command.to_vec(),
             files: files.take(64).collect(),
             directory,
             log: None,
-        })
+            log_is: InodeKey::default(),
+        }))
     }
 
     /// Makes the log that hooks write, of the run that has this secret.
@@ -123,6 +143,10 @@ impl Remembered {
         mapped::unmap(at, needs::BYTES);
         // SAFETY: made just now, and nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let Ok(is) = raw::fstat(fd.as_raw_fd()) else {
+            return;
+        };
+        self.log_is = InodeKey::new(is.st_dev, is.st_ino);
         if let Some(at) = mapped::map_file(fd.as_raw_fd(), needs::BYTES, std::ptr::null_mut()) {
             // SAFETY: the memory stays mapped.
             let log = unsafe { Mapped::at(at) };
@@ -148,6 +172,7 @@ impl Remembered {
             subject: Subject {
                 runner,
                 log: self.log.as_ref().map(|(_, log)| *log),
+                log_is: self.log_is,
                 files: self.files.clone(),
                 directory: self.directory.clone(),
             },

@@ -5,6 +5,7 @@
 //! *service* prefetches; the runner forks it when the first process of the tree has opened a file worth following. A crash
 //! of the service costs the speed-up and nothing else.
 
+pub mod mishap;
 mod output_file;
 mod report;
 mod unhooked;
@@ -14,7 +15,6 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use outrider_core::board;
 use outrider_core::config::Config;
 use outrider_core::engine;
+use outrider_core::explain::Explain;
 use outrider_core::service::{Service, record};
 use outrider_core::shared::Shared;
 use outrider_core::shm::{self, lost};
@@ -105,7 +106,11 @@ pub fn run(
         .remember
         .as_ref()
         .map(|name| Remembered::new(name.as_deref(), &args.command));
-    let mut remembered = remembered.transpose()?;
+    let (mut remembered, unremembered) = match remembered.transpose()? {
+        Some(Ok(remembered)) => (Some(remembered), None),
+        Some(Err(why)) => (None, Some(format!("profile: {why}; nothing is remembered"))),
+        None => (None, None),
+    };
     let plugins = plugin::check(&args.plugin)?;
     let mut notes = Vec::from_iter(lost);
     if let Some(value) = std::env::var_os(OFF).filter(|_| purpose == Purpose::Run) {
@@ -168,6 +173,11 @@ pub fn run(
     if told && args.report.is_none() {
         notes.iter().for_each(|note| output::complain(note));
     }
+    // Whoever wants it remembered is told in any case, as of a damaged one.
+    if args.report.is_none() {
+        unremembered.iter().for_each(|note| output::complain(note));
+    }
+    notes.extend(unremembered);
     if filters == seccomp::UNKNOWN && (proc || Path::new("/proc/self/status").exists()) {
         notes.push(
             "seccomp: the filters of system calls in force can't be counted (before Linux 5.9, or without /proc/self/status); no program was followed"
@@ -305,6 +315,7 @@ pub fn run(
 /// Goes on with a program that was started before the C library was (`fast_start`).
 #[cfg(fast_start)]
 pub fn carry_on(args: RunArgs) -> Result<i32, Failure> {
+    mishap::outlive(&args.command);
     let (fd, base) = crate::fast_start::shared();
     // SAFETY: made for this, once.
     let shared = Arc::new(unsafe { Shared::adopt(fd, base) });
@@ -433,7 +444,15 @@ fn finish(
         if let Some(path) = &explained
             && shared.header().service_pid.load(Acquire) == 0
         {
-            explain_nothing(path, program);
+            // No service was needed.
+            let explain = Explain::into(Some(path));
+            explain.say(
+                program as u32,
+                format_args!(
+                    "nothing was told: what was read was cached, shorter than files.min_size, or passed no hook"
+                ),
+            );
+            explain.flush();
         }
         if purpose == Purpose::Check {
             let code = if libc::WIFSIGNALED(status) {
@@ -702,6 +721,14 @@ extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
         libc::execvp(child.arguments[0], child.arguments.as_ptr());
     }
     let error = std::io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::E2BIG) {
+        // There may be room for what was there before.
+        child.failed.set(Some(
+            "arguments and environment leave no room for a variable",
+        ));
+        // SAFETY: ends the child without the runner's exit handlers.
+        unsafe { libc::_exit(127) };
+    }
     // SAFETY: the program's name, a C string.
     let name = unsafe { CStr::from_ptr(child.arguments[0]) };
     output::complain(&format!(
@@ -1134,19 +1161,6 @@ fn start_service(
         shared.header().service_pid.store(pid as u32, Release);
     }
     (pid > 0).then_some(pid)
-}
-
-/// Says that no service was needed. Nobody waits for the reader of a pipe.
-fn explain_nothing(path: &Path, program: i32) {
-    let mut options = std::fs::File::options();
-    options.append(true).custom_flags(libc::O_NONBLOCK);
-    if let Ok(mut file) = options.open(path) {
-        // What can't be written is lost.
-        let _ = writeln!(
-            file,
-            "{program} nothing was told: what was read was cached, shorter than files.min_size, or passed no hook"
-        );
-    }
 }
 
 /// Runs a service that records its run.

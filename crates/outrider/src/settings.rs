@@ -1,7 +1,7 @@
 //! Where the settings of a run come from: the command line, the environment, the program's section of the configuration, and the rest of that.
 //! Each takes precedence over those behind it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -44,12 +44,14 @@ fn read<T>(
 }
 
 /// The flag before the program, if that is one whose value takes `=` and the program is the file that somebody has meant by it: there is no such program.
-pub fn meant_as_value(program: &OsStr) -> Option<&'static str> {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    let at = words.iter().position(|word| word == program)?;
+pub fn meant_as_value(command: &[OsString]) -> Option<&'static str> {
+    // The program's words are the last ones. It may be called like any before them, also like this command.
+    let words = std::env::args_os().len();
+    let before = words.checked_sub(command.len() + 1)?;
+    let word = std::env::args_os().nth(before)?;
     let flags = ["--report", "--remember"];
-    let flag = flags.into_iter().find(|flag| words[at - 1] == *flag)?;
-    elf::look_up(program)
+    let flag = flags.into_iter().find(|flag| word == *flag)?;
+    elf::look_up(&command[0])
         .is_none_or(|path| !is_executable(&path))
         .then_some(flag)
 }

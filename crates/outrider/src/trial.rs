@@ -41,6 +41,9 @@ const ALIKE: f64 = 0.05;
 const WAITED: f64 = 0.2;
 /// A part of what was missed of which nothing is said.
 const LITTLE: f64 = 0.1;
+/// What a run takes to start and end where it is measured: half a millisecond, up to eight where a service starts (README), and two for the report,
+/// seconds. A program that takes no longer by itself shows nothing but that.
+const START: f64 = 0.0105;
 /// The processor is what a program waits for if it takes so much of the time.
 const BUSY: f64 = 0.8;
 
@@ -119,7 +122,16 @@ pub fn command(args: &TryArgs) -> Outcome {
                 }
                 false => ours(&own, &[&to_report, &to_explain], &args.command),
             };
-            let (took, status) = measured(&mut command).doing(&name)?;
+            let (took, status) = measured(&mut command)
+                .or_else(|e| match e.raw_os_error() {
+                    // A script that doesn't say what runs it: the shell, as execvp(3) has it.
+                    Some(libc::ENOEXEC) => {
+                        let words = &args.command[1..];
+                        measured(Command::new("/bin/sh").arg(&path).args(words))
+                    }
+                    _ => Err(e),
+                })
+                .doing(&name)?;
             die_if_told(&mut made);
             match is_stock {
                 true => stock.push((took, status)),
@@ -515,6 +527,8 @@ enum Why {
     Missed(Missed, bool),
     /// Nothing that was read was told.
     Nothing,
+    /// The program is over before anything can be told of it.
+    Short,
 }
 
 struct Verdict(Why);
@@ -533,6 +547,10 @@ impl Verdict {
             && (in_time > late + missed || !are_alike(stock, with) && in_time > 0)
         {
             return Verdict(Why::InTime(in_time));
+        }
+        let (a, b) = (stock.median.as_secs_f64(), with.median.as_secs_f64());
+        if a < START && b < a + START {
+            return Verdict(Why::Short);
         }
         let time = |name: &str| report[name].as_u64().unwrap_or(0) as f64 / 1e6;
         let busy = time("user_us") + time("system_us");
@@ -554,6 +572,12 @@ impl Verdict {
     fn text(&self, stock: &Times, with: &Times) -> String {
         let (a, b) = (stock.median.as_secs_f64(), with.median.as_secs_f64());
         let (without, with_it) = (roughly(a), roughly(b));
+        if matches!(self.0, Why::Short) {
+            return format!(
+                "cold, it takes {without}, which is too short to be judged: beginning and ending a run that is measured takes up to {}",
+                roughly(START)
+            );
+        }
         let alike = are_alike(stock, with);
         let came = if alike {
             format!(
@@ -576,6 +600,7 @@ impl Verdict {
             Why::Nothing => {
                 "no reads of large files were told, nor an order of small ones".to_owned()
             }
+            Why::Short => unreachable!("said above"),
         };
         format!("{came}: {why}")
     }
@@ -583,6 +608,7 @@ impl Verdict {
     fn advice(&self) -> Option<&'static str> {
         match self.0 {
             Why::Unhooked(_) => Some("--remember, which fetches what an earlier run has read"),
+            Why::Short => Some("what starts it, if it is started often"),
             Why::Missed(_, true) => Some(
                 "--remember, for jobs that read the same again, or --mode fetchall+opt where memory holds the files",
             ),
@@ -674,6 +700,18 @@ mod tests {
         let said = format!(": 800 B were {kernel}, and 200 B were not fetched ahead ({order})");
         assert!(text.ends_with(&said), "{text}");
         assert!(verdict.advice().is_none());
+        // Of a program that is over at once the run's own start is all that can be seen.
+        let (brief, longer) = (times([1, 2, 3]), times([4, 5, 12]));
+        let told = report.clone();
+        let verdict = Verdict::of(&brief, &longer, &told, Missed::of(&told, ""), program);
+        let text = verdict.text(&brief, &longer);
+        assert!(
+            text.contains("too short") && !text.contains("slower"),
+            "{text}"
+        );
+        assert!(verdict.advice().is_some());
+        let text = Verdict::of(&brief, &slow, &told, Missed::of(&told, ""), program);
+        assert!(text.text(&brief, &slow).contains("slower"));
         // Of two runs alike in the median those that differ much among each other say nothing.
         let wide = times([100, 500, 2000]);
         let text = Verdict(Why::Nothing).text(&slow, &wide);

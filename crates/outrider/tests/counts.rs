@@ -73,6 +73,37 @@ fn cached_files_are_hardly_listened_to() {
     }
 }
 
+/// B15: of short files that are read as soon as they are open, so that nothing can come in time, ever fewer are told of: hearing them costs the program processors.
+#[test]
+fn short_files_that_are_read_at_once_are_hardly_listened_to() {
+    const FILES: usize = 2000;
+    let dir = fresh("short_files");
+    fs::create_dir(dir.join("images")).unwrap();
+    let bytes = Random(9).bytes(96 << 10);
+    for i in 0..FILES {
+        fs::write(dir.join(format!("images/{i}")), &bytes).unwrap();
+    }
+    fs::write(dir.join("o.toml"), "[files]\nwalk = false\n").unwrap();
+    let source = "import os, random
+names = sorted(os.listdir('images'))
+random.Random(4).shuffle(names)
+print(sum(len(open('images/' + name, 'rb').read()) for name in names))";
+    eventually(|| {
+        support::make_cold(&dir.join("images"));
+        let flags = ["--report=r.json", "--config=o.toml"];
+        let output = outrider_run(&dir, &flags, &["python3", "-c", source]).output();
+        let printed = output.unwrap().stdout;
+        assert_eq!(printed, format!("{}\n", FILES * bytes.len()).as_bytes());
+        let totals = &report(&dir)["totals"];
+        let told = number(totals, "events") + number(totals, "events_dropped");
+        // An open, a read and a close of each would be 6000.
+        match told < FILES as u64 {
+            true => Ok(()),
+            false => Err(format!("{told} events of {FILES} files: {totals}")),
+        }
+    });
+}
+
 /// Design, "hot-cache programs pay nothing measurable": of a program whose file is cached no helper is started, where nobody wants a report.
 #[test]
 fn cached_files_start_no_helper() {

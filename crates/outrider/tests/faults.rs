@@ -729,6 +729,12 @@ fn config_unreadable() {
         lost.contains("outrider/config.toml cannot be read") && lost.contains("the defaults hold"),
         "{lost}"
     );
+    // One without an end is no more than one that is too long.
+    let endless = ["--config=/dev/zero"];
+    let refused = outrider_run(&dir, &endless, &["true"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(told.contains("longer than 8 MiB"), "{told}");
     fs::remove_file(&place).unwrap();
     fs::write(&place, "[budget]\nmemory = \"much\"\n").unwrap();
     assert_eq!(run(), output);
@@ -738,6 +744,16 @@ fn config_unreadable() {
     assert!(
         lost.contains("config.toml:2") && lost.contains("the defaults hold"),
         "{lost}"
+    );
+    // No settings are that long; reading them would keep the program from starting.
+    let long = fs::File::create(&place).unwrap();
+    long.set_len(8 << 30).unwrap();
+    assert_eq!(run(), output);
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    assert!(
+        json["lost"].to_string().contains("longer than 8 MiB"),
+        "{json}"
     );
 
     let dir = fresh_with("config_unreadable", &[]);

@@ -494,6 +494,19 @@ fn filters_that_are_not_seen() {
     own_filter("strict", &["strict"], &["r", "rx"], 3, false);
 }
 
+/// SPEC B11, B16: who is under a filter waits for a child that a signal has ended, and is not killed for what that would have us ask.
+#[test]
+fn killed_children_of_the_filtered() {
+    let dir = fresh_with("killed_children_of_the_filtered", &[Data::Big]);
+    let built = program("waits_filtered");
+    let argv = [built.to_str().unwrap(), "big.dat"];
+    for _ in 0..3 {
+        make_cold(&dir);
+        let with = Seen::by(&mut support::outrider_run(&dir, &[], &argv));
+        assert_eq!((with.code, with.signal), (Some(3), None), "{with:?}");
+    }
+}
+
 /// SPEC B11, B16: libraries that install filters, as file(1) does, and through ctypes.
 #[test]
 fn programs_that_filter_themselves() {

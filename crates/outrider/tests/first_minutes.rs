@@ -666,6 +666,48 @@ fn a_report_is_whole_or_not_there() {
     assert_eq!(left, ["elsewhere", "link", "once"]);
 }
 
+/// B16: where others may write to a report's directory they can have it lost, and nothing else: what they put into its place meanwhile, a link or another name of
+/// a file, is not written to.
+#[test]
+fn a_report_follows_no_later_link() {
+    let dir = fresh("report_later_link");
+    for (name, put) in [
+        ("link", "ln -s elsewhere/v r"),
+        ("linked", "ln -s elsewhere/two r"),
+        ("named", "ln elsewhere/two r"),
+        ("beside", "ln -s elsewhere/v r; ln -s elsewhere/v .r.$PPID"),
+        (
+            "dangling",
+            "ln -s elsewhere/new r; ln -s elsewhere/new .r.$PPID",
+        ),
+        (
+            "directory",
+            "mkdir away; mv elsewhere away; ln -s away/elsewhere elsewhere; ln -s two elsewhere/r",
+        ),
+    ] {
+        let dir = dir.join(name);
+        let elsewhere = dir.join("elsewhere");
+        fs::create_dir_all(&elsewhere).unwrap();
+        for victim in ["v", "two"] {
+            fs::write(elsewhere.join(victim), "precious").unwrap();
+        }
+        fs::hard_link(elsewhere.join("two"), elsewhere.join("other")).unwrap();
+        let report = match name {
+            "directory" => "elsewhere/r",
+            _ => "r",
+        };
+        let flags = [&*format!("--report={report}"), "--report-every=1"];
+        let script = format!("{put}; sleep 1.5; exit 3");
+        let run = outrider_run(&dir, &flags, &["sh", "-c", &script]).output();
+        assert_eq!(run.unwrap().status.code(), Some(3), "{name}");
+        for victim in ["v", "two"] {
+            let text = fs::read_to_string(elsewhere.join(victim)).unwrap();
+            assert_eq!(text, "precious", "{name}");
+        }
+        assert!(!elsewhere.join("new").exists(), "{name}");
+    }
+}
+
 /// A report goes behind what else is in a file that is open already, and a pipe in its place that nobody reads holds up nobody.
 #[test]
 fn a_report_is_in_nobodys_way() {
@@ -968,6 +1010,12 @@ sum(m[i] for i in range(0, len(m), 4096)); print('held', flush=True); sys.stdin.
         );
         assert!(!dir.join("made").exists());
     }
+    // A script that doesn't say what runs it is the shell's, in both ways.
+    let script = dir.join("script");
+    fs::write(&script, format!("cksum {file}\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, _, err) = said(&dir, &["try", "-n", "1", "--", "./script"]);
+    assert!(code == Some(0) && err.contains("it takes"), "{err}");
     // A program that fails alike each time is measured, and the verdict says that it does.
     let argv = ["sh", "-c", &format!("cksum {file}; exit 3")];
     let (code, _, err) = said(&dir, &[&["try", "-n", "1", "--"], &argv[..]].concat());
@@ -1458,9 +1506,11 @@ fn plugins_by_name() {
         text(&output.stderr).contains("installed plug-in, and installed are cp, du"),
         "{output:?}"
     );
-    // A file of that name goes first.
+    // A file of that name is meant by a path only: others may have put it there.
     fs::write(dir.join("du"), "text").unwrap();
     let output = run("du", "");
+    assert!(output.status.success(), "{output:?}");
+    let output = run("./du", "");
     assert!(
         text(&output.stderr).contains("not an ELF file"),
         "{output:?}"

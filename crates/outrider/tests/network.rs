@@ -313,6 +313,37 @@ fn forgetful_mounts_cost_little() {
     }
 }
 
+/// B15, B12: a run that is remembered looks up nothing on a server, also not behind a link that leads there from a disk.
+#[test]
+fn what_lies_behind_links_to_servers_is_not_remembered() {
+    const TEST: &str = "what_lies_behind_links_to_servers_is_not_remembered";
+    const SCRIPT: &str = "cat link/*/*/* | cksum; stat link/0/*/* | wc -l; cat inner/own | wc -c";
+    let dir = fresh(TEST);
+    plant(&dir);
+    std::os::unix::fs::symlink("mnt", dir.join("link")).unwrap();
+    // One that stays on its disk is followed.
+    fs::create_dir(dir.join("outer")).unwrap();
+    fs::write(dir.join("outer/own"), "own").unwrap();
+    std::os::unix::fs::symlink("outer", dir.join("inner")).unwrap();
+    let manner = ["--valid-s", "0"];
+    let off = ["--mode=app-only"];
+    let Some(plain) = run(&dir, TEST, &manner, &off, SCRIPT) else {
+        return;
+    };
+    fs::write(dir.join("off.toml"), "[files]\nnetwork = \"off\"\n").unwrap();
+    let flags = ["--remember=./p", "--config=off.toml"];
+    let ours = run(&dir, TEST, &manner, &flags, SCRIPT).unwrap();
+    assert_eq!(ours.printed, plain.printed);
+    let asked = |run: &Run| run.asked("lookup") + run.asked("attributes");
+    // Names stay for no time, so that each look-up of ours is one more for each part of the path.
+    let more = asked(&ours).saturating_sub(asked(&plain));
+    assert!(more < FEW, "{:?}, stock {:?}", ours.asked, plain.asked);
+    let profile = fs::read(dir.join("p")).unwrap();
+    let profile = outrider_core::profile::format::decode(&profile).unwrap();
+    let has = |end: &str| profile.entries.iter().any(|e| e.path.ends_with(end));
+    assert!(has("outer/own"), "{:?}", profile.entries);
+}
+
 /// B12: a server that does not answer any more keeps nobody from ending, is written off after a while, and its file system can be unmounted afterwards.
 #[test]
 fn silent_servers_hold_nobody_up() {

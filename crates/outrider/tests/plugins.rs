@@ -152,6 +152,24 @@ fn a_directory_of_seventy_thousand_entries() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
+/// B16: a name without a slash or a dot is an installed plug-in's: what lies in the working directory, to which others may write, is loaded by a path only.
+#[test]
+fn nothing_is_loaded_from_the_working_directory() {
+    let dir = scratch().join("plugin-here");
+    fs::create_dir_all(&dir).unwrap();
+    fs::copy(plugin("observer"), dir.join("here")).unwrap();
+    let with = |name: &str| {
+        let mut command = Command::new(outrider());
+        let command = command.args(["run", "--plugin", name, "--", "true"]);
+        command.current_dir(&dir).output().unwrap()
+    };
+    let by_name = with("here");
+    let told = text(&by_name.stderr);
+    assert_eq!(by_name.status.code(), Some(2), "{told}");
+    assert!(told.contains("by a name with a slash"), "{told}");
+    assert!(with("./here").status.success());
+}
+
 /// Every event, in its order; nothing of the plug-in's own calls, of other programs, or of forked children; errno stays the program's.
 #[test]
 fn an_observer_is_told_of_the_programs_calls() {

@@ -17,7 +17,7 @@ use outrider_core::profile::{Entry, History, Need, Profile, Span, format};
 use outrider_sys::cache::cachestat;
 use outrider_sys::units::{PAGE, PageRange};
 use serde_json::Value;
-use support::{Disk, Random, fresh, have, is_root, outrider, outrider_run, skip};
+use support::{Disk, Random, compile, fresh, have, is_root, outrider, outrider_run, skip};
 
 /// Reads the files in a list, of some only parts, at a human pace; prints how many blocks of 512 bytes it has waited for.
 const JOB: &str = "import os, resource, sys, time
@@ -392,6 +392,50 @@ fn files_that_are_no_profiles_are_refused() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
     tells(&dir, &["profile", "show", "./damaged"]);
+}
+
+/// B1, B15: that there is no place for a profile, or that it can't be read, stops no job.
+#[test]
+fn a_job_runs_without_a_profile() {
+    let dir = fresh("a_job_runs_without_a_profile");
+    let place = dir.join("state/outrider/profiles");
+    fs::create_dir_all(&place).unwrap();
+    fs::write(place.join("strange.profile"), "no profile\n").unwrap();
+    let mut later = format::encode(&profile_of(vec![entry("/bin/sh", 3)]));
+    later[7] += 1;
+    fs::write(place.join("later.profile"), later).unwrap();
+    fs::create_dir(place.join("directory.profile")).unwrap();
+    let state = dir.join("state");
+    let (state, nowhere) = (
+        state.to_str().unwrap(),
+        dir.join("state/outrider/profiles/strange.profile"),
+    );
+    let cases = [
+        (None, "x"),
+        (nowhere.to_str(), "x"),
+        (Some(state), "strange"),
+        (Some(state), "later"),
+        (Some(state), "directory"),
+    ];
+    for (state, name) in cases {
+        let flags = ["--report=r.json", &format!("--remember={name}")];
+        for flags in [&flags[1..], &flags] {
+            let mut command = outrider_run(&dir, flags, &["sh", "-c", "echo here; exit 3"]);
+            command.env_remove("XDG_STATE_HOME").env_remove("HOME");
+            let output = command
+                .envs(state.map(|s| ("XDG_STATE_HOME", s)))
+                .output()
+                .unwrap();
+            assert_eq!(output.status.code(), Some(3), "{name}: {output:?}");
+            assert_eq!(output.stdout, b"here\n");
+            let told = match flags.len() {
+                1 => String::from_utf8(output.stderr).unwrap(),
+                _ => fs::read_to_string(dir.join("r.json")).unwrap(),
+            };
+            assert!(told.contains("nothing is remembered"), "{name}: {told}");
+        }
+    }
+    assert_eq!(fs::read(nowhere).unwrap(), b"no profile\n");
 }
 
 /// B15, B16: a profile is not taken over a link in a directory that others may write to, and none is written over one.
@@ -904,6 +948,28 @@ fn profiles_go_elsewhere() {
     assert_eq!(tells(dir, &["profile", "list"]).lines().count(), 2);
 }
 
+/// B15, B16: a profile that is taken in has no path that is longer than the kernel takes, and can be read again.
+#[test]
+fn a_profile_below_a_long_root_can_be_read() {
+    let dir = fresh("a_profile_below_a_long_root_can_be_read");
+    let long = |n: usize| vec!["d".repeat(200); n].join("/");
+    let root = dir.join(long(9));
+    fs::create_dir_all(&root).unwrap();
+    let profile = Profile {
+        relative: true,
+        ..profile_of(vec![entry(long(15), 1), entry("bin/sh", 1)])
+    };
+    put(&dir.join("portable"), &profile);
+    let root = root.to_str().unwrap();
+    tells(
+        &dir,
+        &["profile", "import", "./portable", "./p", "--root", root],
+    );
+    let shown = tells(&dir, &["profile", "show", "./p", "--json"]);
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["entries"].as_array().unwrap().len(), 1);
+}
+
 /// B15: as the entry of a container: below another root, with a profile that came with it, where nothing can be written.
 #[test]
 fn a_container_brings_its_profile() {
@@ -951,4 +1017,182 @@ fn a_container_brings_its_profile() {
         );
     }
     assert_eq!(fs::read(root.join("app.profile")).unwrap(), before);
+}
+
+/// B15, B16: a process that has given up rights by an instruction of its own still has the log mapped in which hooks write names: what it writes there is not looked
+/// up with the rights that it had.
+#[test]
+fn names_are_of_those_who_may_look_them_up() {
+    let test = "names_are_of_those_who_may_look_them_up";
+    if !is_root() {
+        return skip(test, "needs root");
+    }
+    let dir = fresh(test);
+    let secret = dir.join("secret");
+    fs::create_dir(&secret).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
+    let name = secret.join("file");
+    fs::write(&name, vec![b'x'; 1 << 20]).unwrap();
+    let program = compile("forged_needs", "forged_needs", &[]);
+    for wait in ["0", "250"] {
+        let flags = ["--remember=./p", "--report=r.json"];
+        let argv = [program.to_str().unwrap(), wait];
+        let mut command = outrider_run(&dir, &flags, &argv);
+        let output = command.env("FORGED", &name).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let shown = tells(&dir, &["profile", "show", "./p", "--json"]);
+        assert!(!shown.contains("secret"), "{shown}");
+        let report = fs::read_to_string(dir.join("r.json")).unwrap();
+        assert!(report.contains("\"rights: "), "{report}");
+        fs::remove_file(dir.join("p")).unwrap();
+    }
+}
+
+/// B6, B15, B16: of programs without hooks count what they have open for reading: not what they write to, nor what they have found without any right, nor what a
+/// program has open that runs with other rights than the service.
+#[test]
+fn only_what_is_open_for_reading_is_needed() {
+    let test = "only_what_is_open_for_reading_is_needed";
+    if !have("python3") {
+        return skip(test, "python3 is not installed");
+    }
+    let dir = fresh(test);
+    let Some(disk) = Disk::of(test, &dir) else {
+        return;
+    };
+    for name in ["read", "written", "found", "others"] {
+        fs::write(disk.dir.join(name), vec![b'x'; 200_000]).unwrap();
+    }
+    // Without hooks, for it is started without the library.
+    let script = "import os, sys, time
+os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+held = [os.open(sys.argv[1] + name, flags) for name, flags in eval(sys.argv[3])]
+os.pread(held[0], 200000, 0)
+time.sleep(1)
+";
+    fs::write(dir.join("hold.py"), script).unwrap();
+    let at = format!("{}/", disk.dir.display());
+    let hold = |user: &str, what: &str| {
+        let job = dir.join("hold.py");
+        let argv = [
+            "env",
+            "-u",
+            "LD_PRELOAD",
+            "python3",
+            job.to_str().unwrap(),
+            &at,
+        ];
+        let argv = [&argv[..], &[user, what]].concat();
+        disk.does("cold", &[]);
+        run(&dir, &["--remember=./p"], &argv);
+        let shown = tells(&dir, &["profile", "show", "./p", "--json"]);
+        fs::remove_file(dir.join("p")).unwrap();
+        shown
+    };
+    let user = rustix::process::geteuid().as_raw().to_string();
+    let what = "[('read', os.O_RDONLY), ('written', os.O_WRONLY), ('found', os.O_PATH)]";
+    let shown = hold(&user, what);
+    assert!(shown.contains("/read\""), "{shown}");
+    assert!(
+        !shown.contains("/written\"") && !shown.contains("/found\""),
+        "{shown}"
+    );
+    if is_root() {
+        let shown = hold("65534", "[('others', os.O_RDONLY)]");
+        assert!(!shown.contains("/others\""), "{shown}");
+    }
+}
+
+/// B15: a job that is remembered may unmount what it has read from, and what its profile names lies on: nothing there is held.
+#[test]
+fn a_remembered_job_unmounts() {
+    let test = "a_remembered_job_unmounts";
+    let dir = fresh(test);
+    let Some(disk) = Disk::of(test, &dir) else {
+        return;
+    };
+    let (below, mount) = (disk.dir.join("below"), dir.join("mount"));
+    fs::create_dir_all(&below).unwrap();
+    fs::create_dir_all(&mount).unwrap();
+    for i in 0..20 {
+        fs::write(below.join(format!("f{i}")), vec![b'x'; 200_000]).unwrap();
+    }
+    let mount_it = || {
+        let mut command = Command::new("mount");
+        let command = command.arg("--bind").args([&below, &mount]);
+        assert!(command.status().unwrap().success());
+    };
+    let script = "cat mount/* > /dev/null; ls mount > /dev/null; umount mount";
+    // Until its profile is known, with it, and where the job itself has mounted it.
+    for own in [false, false, true] {
+        let script = match own {
+            false => script.to_owned(),
+            true => format!("mount --bind {} mount && {script}", below.display()),
+        };
+        if !own {
+            mount_it();
+        }
+        let flags = ["--remember=./p"];
+        let output = outrider_run(&dir, &flags, &["sh", "-c", &script]).output();
+        let output = output.unwrap();
+        let _ = Command::new("umount").arg("-q").arg(&mount).output();
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// B15, B16: who begins in a user, mount or process namespace of its own, or enters one, has the log of names no longer: what it would write there means something
+/// else to who reads it.
+#[test]
+fn no_log_in_other_namespaces() {
+    let test = "no_log_in_other_namespaces";
+    if !is_root() {
+        return skip(test, "needs root");
+    }
+    let dir = fresh(test);
+    let program = compile("kept_needs", "kept_needs", &[]);
+    let argv = [program.to_str().unwrap()];
+    let (output, _) = run(&dir, &["--remember=./p"], &argv);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let spaces = ["user", "mount", "process"];
+    let ways = spaces.iter().flat_map(|space| {
+        let ways = ["clone", "syscall", "unshare"];
+        ways.map(|way| format!("{way}-{space} 0\n"))
+    });
+    let expected = format!("here 1\n{}here 1\n", ways.collect::<String>());
+    assert_eq!(said, expected);
+}
+
+/// B15: a program that watches files sees its own opens and no more, also where its run is remembered for the first time.
+#[test]
+fn a_remembered_job_that_watches_sees_no_others() {
+    let test = "a_remembered_job_that_watches_sees_no_others";
+    if !have("python3") {
+        return skip(test, "python3 is not installed");
+    }
+    let dir = fresh(test);
+    let Some(disk) = Disk::of(test, &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("large"), vec![b'x'; 1 << 20]).unwrap();
+    let script = "import ctypes, os, struct, sys, time
+libc = ctypes.CDLL(None)
+watch = libc.inotify_init1(os.O_NONBLOCK)
+assert libc.inotify_add_watch(watch, sys.argv[1].encode(), 0x30) > 0
+time.sleep(0.2)
+open(sys.argv[1] + '/large', 'rb').read()
+time.sleep(0.3)
+data, opens = os.read(watch, 65536), 0
+while data:
+    # IN_OPEN; between two of them is one of IN_CLOSE_NOWRITE, or they would be told as one.
+    opens += bool(struct.unpack('iIII', data[:16])[1] & 0x20)
+    data = data[16 + struct.unpack('iIII', data[:16])[3]:]
+print(opens)
+";
+    fs::write(dir.join("watch.py"), script).unwrap();
+    let job = dir.join("watch.py");
+    let argv = ["python3", job.to_str().unwrap(), disk.dir.to_str().unwrap()];
+    for _ in 0..2 {
+        let (output, _) = run(&dir, &["--remember=./p"], &argv);
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n");
+    }
 }

@@ -1413,3 +1413,100 @@ fn measured_devices_are_known_again() {
     assert!(text(&said.stderr).contains("devices.json"), "{said:?}");
     assert_eq!(assumed(), Vec::<Value>::new(), "no file");
 }
+
+/// B1: a program that is called like the command itself, or like a word before it, is one like others.
+#[test]
+fn a_program_may_be_called_as_the_command() {
+    let dir = fresh("a_program_may_be_called_as_the_command");
+    let own = outrider();
+    let own = own.to_str().unwrap();
+    // Flags that are settled by `main`.
+    for flag in [
+        "--report=r",
+        "--explain=e",
+        "--remember=./p",
+        "--config=/dev/null",
+    ] {
+        let argv = [own, "run", flag, "--", "sh", "-c", "echo $0; exit 5", own];
+        let output = outrider_run(&dir, &[flag], &argv).output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{flag}: {output:?}");
+        assert_eq!(text(&output.stdout), format!("{own}\n"));
+    }
+    fs::write(dir.join("script"), "#!/bin/sh\nexit 6\n").unwrap();
+    install(&dir.join("script"), &dir.join("run"), 0o755);
+    let said = shell(&dir, "PATH=$PWD:$PATH; $OUTRIDER run --remember=./q run");
+    assert_eq!(said.status.code(), Some(6), "{said:?}");
+}
+
+/// B1: a limit under which the dynamic linker or `outrider run` would have no room stops no program.
+#[test]
+fn limits_leave_room_for_the_program() {
+    let dir = fresh("limits_leave_room_for_the_program");
+    let what = "exec /bin/echo here";
+    for limit in ["-s 16", "-s 40", "-d 250", "-d 600", "-v 7000"] {
+        let plain = shell(&dir, &format!("ulimit {limit}; {what}"));
+        assert!(plain.status.success(), "{limit}: {plain:?}");
+        let around = format!("ulimit {limit}; exec $OUTRIDER run --report=r.json /bin/echo here");
+        let within = format!("exec $OUTRIDER run -- sh -c 'ulimit {limit}; {what}'");
+        for script in [around, within] {
+            let ours = shell(&dir, &script);
+            assert_eq!(ours.status, plain.status, "{script}: {ours:?}");
+            assert_eq!(ours.stdout, plain.stdout, "{script}");
+            assert_eq!(ours.stderr, plain.stderr, "{script}");
+        }
+        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        let lost = report["lost"].to_string();
+        assert!(lost.contains("RLIMIT_"), "{limit}: {lost}");
+    }
+}
+
+/// B1: as many arguments as there is room for without our variables are taken with them, from `outrider run` and from programs under it.
+#[test]
+fn arguments_up_to_the_limit() {
+    const NAME: &str = "arguments_up_to_the_limit";
+    if !support::have("python3") {
+        return support::skip(NAME, "python3 is not installed");
+    }
+    let dir = fresh(NAME);
+    // A short name, so that what the command's own line takes is less than what is added.
+    std::os::unix::fs::symlink(outrider(), dir.join("o")).unwrap();
+    // How many bytes of arguments are refused where others are not, of those around the limit.
+    let script = "import os, sys, subprocess
+def takes(command, n, env):
+    words = command + ['x' * 1000] * (n // 1009) + ['y' * (n % 1009)]
+    try:
+        return subprocess.run(words, env=env, stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+def spawns(command, n, env):
+    words = command + ['x' * 1000] * (n // 1009) + ['y' * (n % 1009)]
+    try:
+        return os.waitpid(os.posix_spawn(words[0], words, env), 0)[1] == 0
+    except OSError:
+        return False
+def edge(takes):
+    low, high = 0, 1 << 23
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if takes(middle) else (low, middle)
+    return low
+plain = {'A': 'b'}
+if sys.argv[1] == 'around':
+    off = edge(lambda n: takes(['./o', 'run', '--', '/bin/true'], n, {**plain, 'OUTRIDER': 'off'}))
+    ours = {**plain, 'OUTRIDER': 'yes'}
+    refused = [n for n in range(off - 320, off - 8, 8) if not takes(['./o', 'run', '--', '/bin/true'], n, ours)]
+else:
+    ours = {**plain, **{k: v for k, v in os.environ.items() if k in ('LD_PRELOAD', 'OUTRIDER_SHM', 'ASAN_OPTIONS')}}
+    assert len(ours) > 2, ours
+    refused = []
+    for starts in takes, spawns:
+        most = edge(lambda n: starts(['/bin/true'], n, plain))
+        refused += [n for n in range(most - 320, most - 8, 8) if not starts(['/bin/true'], n, ours)]
+print(len(refused))";
+    fs::write(dir.join("edge.py"), script).unwrap();
+    let around = shell(&dir, "python3 edge.py around");
+    assert_eq!(text(&around.stdout), "0\n", "{around:?}");
+    let mut within = outrider_run(&dir, &[], &["python3", "edge.py", "within"]);
+    let within = within.output().unwrap();
+    assert_eq!(text(&within.stdout), "0\n", "{within:?}");
+}

@@ -7,9 +7,12 @@
 
 use outrider_sys::units::PAGE;
 
+use super::Seeks;
+
 /// Bytes of the shortest piece: a read of a few pages, which most devices answer about as soon as one of a page.
 const LEAST: u64 = 16 << 10;
-/// … but no less than what a slow device transfers in a quarter of the time that it takes to answer, bytes/µs.
+/// … but no less than what a slow device transfers in a quarter of the time that it takes to answer, bytes/µs. One that has a head begins with pieces of which two thirds are
+/// transfer ([`LONG`]): shorter ones are dearer than many a program's own reads, and none would be bought by which it could be seen that longer ones are not.
 const SLOW: f64 = 100.0;
 /// Bytes of the longest: at 100 MB/s 40 ms.
 const MOST: u64 = 4 << 20;
@@ -118,8 +121,12 @@ impl Bulk {
     pub fn piece(&self, latency_us: f64) -> u64 {
         match self.piece {
             0 => {
-                let slow = (latency_us * SLOW / 4.0) as u64;
-                (slow.next_power_of_two() / 2).clamp(LEAST, MOST / 8)
+                let (part, most) = match self.head && Seeks::of(self.lone_us) == Seeks::Yes {
+                    true => (LONG - 1.0, MOST / 2),
+                    false => (0.25, MOST / 8),
+                };
+                let slow = (latency_us * SLOW * part) as u64;
+                (slow.next_power_of_two() / 2).clamp(LEAST, most)
             }
             piece => piece,
         }
@@ -213,7 +220,7 @@ impl Bulk {
     /// By how much a piece delays a program that waits for each of its reads there for `read_us`, µs.
     pub fn delay_us(&self, read_us: f64, link: &Link) -> f64 {
         if !self.has_room() {
-            return self.takes_us(read_us);
+            return self.takes_us(read_us, link);
         }
         let transfer = self.transfer_us(read_us, link);
         let met = (transfer / read_us.max(1.0)).min(1.0);
@@ -225,13 +232,17 @@ impl Bulk {
         match self.has_room() {
             true if self.shortest_us == 0.0 => f64::INFINITY,
             true => self.transfer_us(read_us, link),
-            false => self.takes_us(read_us),
+            false => self.takes_us(read_us, link),
         }
     }
 
-    fn takes_us(&self, read_us: f64) -> f64 {
+    /// What a piece takes; before any was seen, what is known of the program's reads says it.
+    fn takes_us(&self, read_us: f64, link: &Link) -> f64 {
         match self.shortest_us {
-            0.0 => read_us * 1.25,
+            0.0 => {
+                let more = self.piece(read_us) as f64 - link.each;
+                (read_us + more / link.bandwidth.min(SLOW)).max(read_us * 1.25)
+            }
             _ => self.took_us,
         }
     }
@@ -241,7 +252,7 @@ impl Bulk {
     fn transfer_us(&self, read_us: f64, link: &Link) -> f64 {
         let least = self.piece(read_us) as f64 / link.bandwidth;
         let met_us = link.each / link.bandwidth;
-        (self.takes_us(read_us) - self.lone_us - met_us).max(least)
+        (self.takes_us(read_us, link) - self.lone_us - met_us).max(least)
     }
 }
 

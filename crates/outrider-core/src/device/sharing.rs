@@ -139,9 +139,13 @@ pub(crate) struct Disk {
     pub(crate) entered: u64,
     /// Whether programs have gone through directories lately.
     pub(crate) walked: bool,
-    /// Requests of the programs themselves before each of the last looks, twice as many as counts. What such a read has brought in leaves a hole in a request of ours that
-    /// is still to come, which becomes two, and its own is smaller than others where a part was cached.
-    pub(crate) own: VecDeque<u64>,
+    /// Looks since files that programs have read at random were on their way. What such a read has brought in, whenever that was, leaves a hole in a request of ours, which
+    /// becomes two, and its own is smaller than others where a part was cached.
+    pub(crate) unstreamed: usize,
+    /// Looks in succession at which nothing was on its way, and by how many bytes more had been asked for than were delivered once there were enough of them. What has been asked
+    /// for since may still be on its way: a group counts as arrived when its last page is there, and a disk may have turned to that first.
+    pub(crate) idle: u32,
+    pub(crate) settled: i64,
     pub(crate) busy: Moment,
     /// Looks that have found nobody, since somebody was seen …
     pub(crate) quiet: u32,
@@ -166,7 +170,9 @@ impl Disk {
             uncertain: 0,
             entered: 0,
             walked: false,
-            own: VecDeque::new(),
+            unstreamed: COUNTED,
+            idle: 0,
+            settled: 0,
             busy: now,
             quiet: 0,
             seen: false,
@@ -196,14 +202,24 @@ impl Disk {
         let before = self.counts.iter().rev().take(MOMENTS);
         let before = before.map(|c| count.at_least(c));
         count.begun.1 = before.fold(count.begun.1, u64::max);
-        if self.own.len() == 2 * COUNTED {
-            self.own.pop_front();
+        if let Some((_, most)) = count.asked {
+            // Both are counted since whenever: only what becomes of them says something.
+            let due = most.wrapping_sub(count.delivered) as i64;
+            self.idle = match count.way {
+                0 => self.idle + 1,
+                _ => 0,
+            };
+            if self.counts.is_empty() || self.idle >= proof(answer) {
+                self.settled = due;
+            }
+            count.way = count.way.max((due - self.settled).max(0) as u64);
         }
-        let before = self.counts.back().copied().unwrap_or_default();
-        let holes = count.holes.saturating_sub(before.holes);
-        self.own.push_back(count.programs - before.programs + holes);
-        let holes = |since: &Count| match streaming {
-            true => self.own.iter().sum(),
+        self.unstreamed = match streaming {
+            true => 0,
+            false => self.unstreamed + 1,
+        };
+        let holes = |since: &Count| match self.unstreamed < COUNTED {
+            true => count.programs + count.holes,
             false => count.programs - since.programs,
         };
         let few = if self.suspected { FEW_MORE } else { FEW };
@@ -233,17 +249,22 @@ impl Disk {
     /// A look has found nobody.
     fn pass(&mut self, answer: Duration) {
         self.quiet += 1;
-        let answers = (ANSWERS * answer).as_micros() / LOOK.as_micros();
         let enough = match self.seen {
             true => ALONE,
             // Of what programs have read block by block nobody knows how many requests it was.
-            false if self.walked => (2 * PROOF).max(answers as u32),
-            false => PROOF.max(answers as u32),
+            false if self.walked => proof(answer).max(2 * PROOF),
+            false => proof(answer),
         };
         if self.quiet >= enough {
             (self.sharing, self.suspected, self.seen) = (Sharing::Exclusive, false, false);
         }
     }
+}
+
+/// Looks that prove something of a disk where a read waits so long.
+fn proof(answer: Duration) -> u32 {
+    let answers = (ANSWERS * answer).as_micros() / LOOK.as_micros();
+    PROOF.max(answers as u32)
 }
 
 #[cfg(test)]

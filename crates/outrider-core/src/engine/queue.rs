@@ -497,7 +497,13 @@ impl Device {
             Class::Bulk => {
                 let piece = self.model.piece();
                 let all = piece * self.model.bulk().pieces();
-                (all.min(self.bound_of_queues()), piece, self.bulk_bytes)
+                // A head that is called away for less has come there for nothing; the program's wait is in the price.
+                let long = self.sharing != Sharing::Shared && self.model.seeks() == Seeks::Yes;
+                let bound = match long {
+                    true => all,
+                    false => all.min(self.bound_of_queues()),
+                };
+                (bound, piece, self.bulk_bytes)
             }
             _ => {
                 let queued = self.queued_bytes - self.bulk_bytes;

@@ -3,6 +3,7 @@
 //! Numbers are varints, lists of alike numbers lie together, and names share their beginnings with the one before, so that deflate finds little left to repeat. A
 //! file is taken within bounds on its length, on what it unpacks to, and on how much it lists; a checksum tells what a crash has cut off.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -10,7 +11,7 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use outrider_sys::units::PageRange;
 
-use super::model::{Entry, History, Need, Profile, Span};
+use super::model::{Entry, History, Need, PATH, Profile, Span};
 
 /// What a file begins with; the last byte is the version.
 pub const MAGIC: &[u8; 8] = b"ORPROF\0\x01";
@@ -21,8 +22,9 @@ const UNPACKED: usize = 64 << 20;
 /// Entries and spans at most.
 const ENTRIES: usize = 1 << 19;
 const SPANS: usize = 1 << 21;
-/// Bytes of a path at most: PATH_MAX.
-const PATH: usize = 4095;
+/// Bytes of all paths together, written out: names share their beginnings with the one before, so that a short file could list long ones. Half of what it may
+/// unpack to.
+const PATHS: usize = UNPACKED / 2;
 /// Arguments of a command that are kept, and bytes of each.
 const ARGUMENTS: usize = 64;
 const ARGUMENT: usize = 4095;
@@ -106,13 +108,14 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     out.number(profile.runs.into());
     out.number(profile.bad.into());
     out.number(profile.used.unwrap_or(0).into());
-    out.bytes(profile.directory.as_os_str().as_bytes());
+    let directory = profile.directory.as_os_str().as_bytes();
+    out.bytes(&directory[..directory.len().min(PATH)]);
     let command = &profile.command[..profile.command.len().min(ARGUMENTS)];
     out.number(command.len() as u64);
     for argument in command {
         out.bytes(&argument[..argument.len().min(ARGUMENT)]);
     }
-    let entries = &profile.entries[..profile.entries.len().min(ENTRIES)];
+    let entries = &profile.entries[..fitting(&profile.entries)];
     out.number(entries.len() as u64);
     let mut last: &[u8] = b"";
     for entry in entries {
@@ -166,6 +169,17 @@ pub fn encode(profile: &Profile) -> Vec<u8> {
     let level = if out.0.len() < LONG { LEVEL } else { QUICK };
     file.extend(compress_to_vec_zlib(&out.0, level));
     file
+}
+
+/// How many entries a file has room for, the first ones.
+fn fitting(entries: &[Entry]) -> usize {
+    let (mut paths, mut spans) = (0, 0);
+    let fits = |e: &&Entry| {
+        paths += e.path.as_os_str().len();
+        spans += e.spans.len();
+        paths <= PATHS && spans <= SPANS
+    };
+    entries.iter().take(ENTRIES).take_while(fits).count()
 }
 
 struct In<'a>(&'a [u8]);
@@ -265,7 +279,7 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
     }
     let count = of.count(ENTRIES)?;
     let mut entries: Vec<Entry> = Vec::with_capacity(count);
-    let mut last: Vec<u8> = Vec::new();
+    let (mut last, mut paths): (Vec<u8>, usize) = (Vec::new(), 0);
     for _ in 0..count {
         let same = of.number()?;
         if same > last.len() as u64 {
@@ -275,6 +289,10 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
         }
         last.truncate(same as usize);
         last.extend(of.bytes(PATH)?);
+        paths += last.len();
+        if paths > PATHS {
+            return Err(Bad::Damaged("its names are longer than 32 MiB together"));
+        }
         entries.push(Entry {
             path: checked(&last, profile.relative)?,
             need: Need::File,
@@ -289,6 +307,10 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
     for e in &mut entries {
         let need = Need::ALL.get(usize::from(of.byte()?));
         e.need = *need.ok_or(Bad::Damaged("an entry is of no kind"))?;
+    }
+    let mut all = HashSet::with_capacity(count);
+    if !(entries.iter()).all(|e| all.insert((e.path.as_os_str(), e.need))) {
+        return Err(Bad::Damaged("it lists something twice"));
     }
     for e in &mut entries {
         e.seen.bits = of.byte()?;
@@ -416,7 +438,11 @@ mod tests {
 
     fn profile() -> impl Strategy<Value = Profile> {
         any::<bool>().prop_flat_map(|relative| {
-            let entries = prop::collection::vec(entry(relative), 0..20);
+            let entries = prop::collection::vec(entry(relative), 0..20).prop_map(|mut all| {
+                let mut known = HashSet::new();
+                all.retain(|e| known.insert((e.path.clone(), e.need)));
+                all
+            });
             let command = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..5);
             let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u8>());
             let used = prop::option::of(0u16..=1000);
@@ -494,6 +520,50 @@ mod tests {
         assert_eq!(decode(b"#!/bin/sh"), Err(Bad::Magic));
         assert!(matches!(decode(b""), Err(Bad::Damaged(_))));
         assert_eq!(decode(b"ORPROF\0\x09"), Err(Bad::Version(9)));
+    }
+
+    /// B15, B16: names that share their beginnings take little room in a file and much in memory: they have a bound together, which no file that is written exceeds.
+    /// Nothing is listed twice.
+    #[test]
+    fn many_long_names_are_refused() {
+        let long = format!("/{}", "a".repeat(PATH - 9));
+        let named = |i: usize| Entry {
+            path: format!("{long}{i:06}").into(),
+            need: Need::Listing,
+            size: 0,
+            modified: 0,
+            inode: 0,
+            at_us: 0,
+            seen: History::NEW,
+            spans: Vec::new(),
+        };
+        let of = |entries: Vec<Entry>| Profile {
+            entries,
+            ..Profile::default()
+        };
+        let many = PATHS / long.len() + 100;
+        let written = decode(&encode(&of((0..many).map(named).collect()))).unwrap();
+        assert!((many - 200..many).contains(&written.entries.len()));
+        let twice = encode(&of(vec![named(1), named(1)]));
+        assert!(matches!(decode(&twice), Err(Bad::Damaged(_))));
+        // As somebody else would write it.
+        let mut out = Out::default();
+        (0..6).for_each(|_| out.number(0));
+        out.bytes(b"/");
+        out.number(0);
+        out.number(many as u64);
+        out.number(0);
+        out.bytes(long.as_bytes());
+        for _ in 1..many {
+            out.number(long.len() as u64);
+            out.bytes(b"");
+        }
+        (0..9 * many).for_each(|_| out.0.push(0));
+        let mut file = MAGIC.to_vec();
+        file.extend(compress_to_vec_zlib(&out.0, 1));
+        assert!(file.len() < 1 << 20);
+        let refused = decode(&file);
+        assert!(matches!(refused, Err(Bad::Damaged(what)) if what.contains("names")));
     }
 
     /// B15: a page range takes two bytes at most on average, and a job of 1 GB less than 100 KB.

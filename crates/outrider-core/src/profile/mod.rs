@@ -15,6 +15,7 @@ pub mod observe;
 pub mod place;
 pub mod replay;
 pub mod store;
+pub mod terms;
 
 pub use model::{Entry, History, Need, Profile, Span};
 
@@ -35,6 +36,7 @@ use observe::{Needs, Observer, Subject};
 use place::Places;
 use replay::Replay;
 use store::Stamp;
+use terms::Terms;
 
 /// How long the end of a run waits for what was seen: looking at a few hundred large files takes some 10 ms.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -58,6 +60,7 @@ pub struct Remember {
     stamp: Option<Stamp>,
     command: Vec<Vec<u8>>,
     directory: PathBuf,
+    terms: Arc<Terms>,
     replay: Option<Arc<Replay>>,
     observer: Option<Observer>,
     ended: bool,
@@ -73,7 +76,7 @@ impl Remember {
         fetches: bool,
         (excluded, explain): (&Excluded, &Arc<Explain>),
     ) -> Remember {
-        let places = Arc::new(Places::new());
+        let (places, terms) = (Arc::new(Places::new()), Arc::new(Terms::default()));
         let known = job.profile.is_some();
         let (profile, stamp) = job.profile.unzip();
         let profile = Arc::new(profile.unwrap_or_default());
@@ -84,13 +87,14 @@ impl Remember {
                 engine,
                 ledger.clone(),
                 profile.clone(),
-                places.clone(),
+                (places.clone(), terms.clone()),
                 (excluded.clone(), explain.clone()),
             )
         };
         let replay = wanted.then(start).flatten().map(Arc::new);
         let directory = job.subject.directory.clone();
-        let observer = Observer::start(job.subject, profile.clone(), replay.clone(), places);
+        let (known, grounds) = (profile.clone(), (places, terms.clone()));
+        let observer = Observer::start(job.subject, shared, known, replay.clone(), grounds);
         if observer.is_none() || wanted && replay.is_none() {
             shared.header().lose(lost::THREADS);
         }
@@ -100,6 +104,7 @@ impl Remember {
             stamp,
             command: job.command,
             directory,
+            terms,
             replay,
             observer,
             ended: false,
@@ -108,22 +113,23 @@ impl Remember {
 
     /// Whether files may be opened that no program has open.
     pub fn allow(&self, allowed: bool) {
-        self.replay.iter().for_each(|r| r.allow(allowed));
+        self.terms.allow(allowed);
     }
 
     /// This file must never be opened.
     pub fn leave(&self, key: InodeKey) {
-        self.replay.iter().for_each(|r| r.leave(key));
+        self.terms.leave(key);
     }
 
     /// Begins to let go of everything.
     pub fn let_go(&self) {
+        self.terms.hold_back(true);
         self.replay.iter().for_each(|r| r.let_go());
     }
 
     /// Files may be opened again.
     pub fn come_back(&self) {
-        self.replay.iter().for_each(|r| r.come_back());
+        self.terms.hold_back(false);
     }
 
     /// Whether something is left to be fetched.
@@ -133,7 +139,8 @@ impl Remember {
 
     /// Whether nothing is open.
     pub fn is_idle(&self) -> bool {
-        self.replay.as_ref().is_none_or(|r| r.is_idle())
+        let observes = self.observer.as_ref().is_some_and(|o| !o.is_idle());
+        !observes && self.replay.as_ref().is_none_or(|r| r.is_idle())
     }
 
     /// A process is about to read.

@@ -12,6 +12,8 @@ const RUNS: u8 = 8;
 const MISSES: u32 = 3;
 /// Runs in succession in which little of what was fetched was used, after which a profile is forgotten.
 pub const BAD_RUNS: u8 = 3;
+/// Bytes of a path at most: PATH_MAX.
+pub(super) const PATH: usize = 4095;
 /// Gaps of so many pages are read through, as the kernel's first readahead window would (16 KiB): a range more costs as much as they do.
 const GAP: u64 = 4;
 
@@ -105,7 +107,7 @@ impl Entry {
     pub fn bytes(&self) -> u64 {
         let likely = self.spans.iter().filter(|s| s.seen.is_likely());
         let pages: u64 = likely.map(|s| s.pages.len()).sum();
-        (pages * PAGE).min(self.size.div_ceil(PAGE) * PAGE)
+        (pages * PAGE).min(self.size.div_ceil(PAGE).saturating_mul(PAGE))
     }
 
     /// The pages that are likely to be needed of a file that has `size` bytes now. The last page of one that has grown is no longer its last.
@@ -262,7 +264,8 @@ impl Profile {
 
     /// Bytes that are likely to be needed.
     pub fn bytes(&self) -> u64 {
-        self.likely().map(|e| e.bytes()).sum()
+        self.likely()
+            .fold(0, |all, e| all.saturating_add(e.bytes()))
     }
 
     /// What is likely to be needed, in order.
@@ -285,12 +288,13 @@ impl Profile {
         before - self.entries.len()
     }
 
-    /// The other way round.
+    /// The other way round. Paths that become longer than the kernel takes are left out.
     pub fn below(&mut self, root: &Path) {
         if std::mem::take(&mut self.relative) {
-            for entry in &mut self.entries {
+            self.entries.retain_mut(|entry| {
                 entry.path = root.join(&entry.path);
-            }
+                entry.path.as_os_str().len() <= PATH
+            });
         }
     }
 }
@@ -334,10 +338,10 @@ impl Entry {
         let mut spans = Vec::new();
         // What both have keeps its history; what only the other has brings its own.
         for span in overlay(&self.spans, &pages, false) {
-            let own = self.spans.iter().any(|s| meets(&s.pages, &span.pages));
-            let from = other.spans.iter().find(|s| meets(&s.pages, &span.pages));
+            let own = first_meeting(&self.spans, &span.pages);
+            let from = first_meeting(&other.spans, &span.pages);
             let history = match (own, from) {
-                (false, Some(from)) => from.seen,
+                (None, Some(from)) => from.seen,
                 _ => span.seen,
             };
             spans.push(Span {
@@ -347,6 +351,12 @@ impl Entry {
         }
         self.spans = spans;
     }
+}
+
+/// The first of `spans`, which ascend and may be many, that has some of these pages.
+fn first_meeting<'a>(spans: &'a [Span], pages: &PageRange) -> Option<&'a Span> {
+    let at = spans.partition_point(|s| s.pages.end <= pages.start);
+    spans.get(at).filter(|s| meets(&s.pages, pages))
 }
 
 fn meets(a: &PageRange, b: &PageRange) -> bool {
@@ -473,6 +483,27 @@ mod tests {
             learn(bad) && learn(bad) && learn(good) && learn(bad) && learn(bad) && learn(little)
         );
         assert!(!learn(bad));
+    }
+
+    /// B15, B16: what a file may list is merged in no time that grows with its square.
+    #[test]
+    fn many_spans_are_merged() {
+        let of = |first: u64| {
+            let pages: Vec<_> = (0..1 << 18)
+                .map(|i| (8 * i + first, 8 * i + first + 1))
+                .collect();
+            Entry::from(seen("/x", 0, &pages, true))
+        };
+        let mut entry = of(0);
+        entry.merge(of(0));
+        assert_eq!(entry.spans.len(), 1 << 18);
+        let mut other = of(0);
+        other.spans.retain(|s| s.pages.start % 16 == 0);
+        other.merge(of(0));
+        assert_eq!(
+            other.spans.iter().map(|s| s.pages.len()).sum::<u64>(),
+            1 << 18
+        );
     }
 
     proptest! {

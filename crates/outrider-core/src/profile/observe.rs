@@ -19,21 +19,27 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use outrider_sys::pagemap::Pagemap;
 use outrider_sys::raw;
+use outrider_sys::standing::Watch;
 use outrider_sys::units::{ByteRange, InodeKey, PAGE, PageRange, pages_of};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 
 use super::model::{Entry, Need, Profile, Seen, join};
-use super::place::{Attributes, Places};
+use super::place::{Attributes, Lost, Places};
 use super::replay::{Before, Replay, complement, intersect};
+use super::terms::Terms;
 use crate::lock;
 use crate::needs::{self, Did};
 use crate::residency;
+use crate::shared::Shared;
+use crate::shm::{MAX_PROCS, lost};
 use crate::tree::inode_block;
 
 /// Files of fewer bytes count as needed whole: the kernel's first readahead window brings as much in.
@@ -48,6 +54,8 @@ const CALM: Duration = Duration::from_millis(5);
 /// … and at the page tables, at first and at most.
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
+/// … and so many times as long as the look has taken: a program may have tens of thousands of threads and mappings, and is to lose a fifth of a processor at most.
+const REST: u32 = 4;
 /// Once a run has taken so long they are looked at once a second.
 const START: Duration = Duration::from_secs(30);
 const LATER: Duration = Duration::from_secs(1);
@@ -61,6 +69,17 @@ const NAMES: usize = 1024;
 const BACKLOG: Duration = Duration::from_millis(30);
 /// Entries of one run at most.
 const ENTRIES: usize = 1 << 18;
+/// Bytes of all names that are kept: four times what the log has room for. Names in it may be relative, and each is kept as it was told and as it was found.
+const NAMES_BYTES: usize = 4 * needs::BYTES;
+/// What a name takes besides in the tables that have it, bytes.
+const NAME_BYTES: usize = 64;
+/// Reads that were told and not taken yet, 32 bytes each. In the millisecond from one look to the next a process tells some thousand; more are there only while a
+/// look-up hangs.
+const READS: usize = 1 << 15;
+/// Ranges of pages that were touched, of all files, 16 bytes each: one of four pages of 16 GiB.
+const RANGES: usize = 1 << 20;
+/// To look at who may write into the log takes one part of so many of the thread's time at most: what that look showed is believed as long.
+const BELIEVED: u32 = 20;
 /// After so many runs only every fourth looks at the page tables of files that the profile has: what it has of them stays meanwhile, and what the program waits for
 /// is learned all the same.
 const WELL_KNOWN: u32 = 3;
@@ -82,13 +101,20 @@ pub struct Needs {
     pub known: bool,
 }
 
-/// Reads that were told and not taken yet: the service doesn't wake anybody for each of them.
-type Reads = Arc<Mutex<Vec<(InodeKey, ByteRange)>>>;
+/// What the service and the thread share.
+#[derive(Default)]
+struct Desk {
+    /// Reads that were told and not taken yet: the service doesn't wake anybody for each of them.
+    reads: Mutex<Vec<(InodeKey, ByteRange)>>,
+    /// The thread is looking something up, by which something may be held open.
+    busy: AtomicBool,
+}
 
 /// The service's end.
 pub struct Observer {
     tell: Sender<End>,
-    reads: Reads,
+    desk: Arc<Desk>,
+    shared: Arc<Shared>,
 }
 
 /// What is observed.
@@ -97,6 +123,8 @@ pub struct Subject {
     pub runner: u32,
     /// What hooks write.
     pub log: Option<needs::Mapped>,
+    /// By which a mapping of it is known.
+    pub log_is: InodeKey,
     /// The program's file and its arguments that may be files, as they were named in `directory`.
     pub files: Vec<PathBuf>,
     /// Where it was started.
@@ -107,25 +135,43 @@ impl Observer {
     /// Starts the thread. `None` if there is none to be had.
     pub fn start(
         subject: Subject,
+        shared: &Arc<Shared>,
         profile: Arc<Profile>,
         replay: Option<Arc<Replay>>,
-        places: Arc<Places>,
+        grounds: (Arc<Places>, Arc<Terms>),
     ) -> Option<Observer> {
         let (tell, told) = channel();
-        let reads = Reads::default();
-        let witness = Witness::new(subject, profile, replay, places, reads.clone());
+        let desk = Arc::<Desk>::default();
+        let witness = Witness::new(
+            subject,
+            profile,
+            replay,
+            grounds,
+            (desk.clone(), shared.clone()),
+        );
         let thread = std::thread::Builder::new().name("outrider-profile".into());
         thread.spawn(move || witness.run(&told)).ok()?;
-        Some(Observer { tell, reads })
+        Some(Observer {
+            tell,
+            desk,
+            shared: shared.clone(),
+        })
+    }
+
+    /// Whether nothing is open. Once the terms say that nothing may be, it stays so.
+    pub fn is_idle(&self) -> bool {
+        !self.desk.busy.load(SeqCst)
     }
 
     /// A process is about to read.
     pub fn read(&self, file: InodeKey, range: ByteRange) {
-        let mut reads = lock(&self.reads);
+        let mut reads = lock(&self.desk.reads);
+        let full = reads.len() >= READS;
         match reads.last_mut() {
             Some((last, before)) if *last == file && before.end == range.start => {
                 before.end = range.end;
             }
+            _ if full => self.shared.header().lose(lost::CLAIMS),
             _ => reads.push((file, range)),
         }
     }
@@ -172,12 +218,9 @@ struct Is {
 }
 
 impl Is {
-    fn of(dir: impl AsFd, path: &Path, flags: AtFlags) -> Option<Is> {
+    fn of(found: impl AsFd) -> Option<Is> {
         let what = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-        let (dir, knows) = (dir.as_fd(), |st: &Statx, what: StatxFlags| {
-            st.stx_mask & what.bits() != 0
-        });
-        match rustix::fs::statx(dir, path, flags, what) {
+        match rustix::fs::statx(&found, "", AtFlags::EMPTY_PATH, what) {
             Ok(st) => Some(Is {
                 is: Attributes {
                     key: InodeKey::new(
@@ -188,12 +231,12 @@ impl Is {
                     modified: st.stx_mtime.tv_sec,
                 },
                 kind: FileType::from_raw_mode(st.stx_mode.into()),
-                born: knows(&st, StatxFlags::BTIME)
+                born: (st.stx_mask & StatxFlags::BTIME.bits() != 0)
                     .then_some((st.stx_btime.tv_sec, st.stx_btime.tv_nsec.into())),
             }),
             // A filter that doesn't know it.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
-                let st = rustix::fs::statat(dir, path, flags).ok()?;
+                let st = rustix::fs::fstat(&found).ok()?;
                 Some(Is {
                     is: st.into(),
                     kind: FileType::from_raw_mode(st.st_mode),
@@ -247,7 +290,7 @@ struct Witness {
     by_inode: Option<HashMap<u64, Vec<usize>>>,
     /// A name that was taken from the log begins at a directory that may not be known for long.
     hurries: bool,
-    /// Of directories in which something was looked up, whether their names lead there without links, on a disk.
+    /// Of directories in which something was looked up, whether their names led there without links, on a disk.
     straight: HashMap<OsString, bool>,
     /// Names that were opened.
     known: HashSet<OsString>,
@@ -259,12 +302,22 @@ struct Witness {
     stand_in: HashMap<(u64, u64, OsString), (OsString, u64)>,
     /// Entries of the profile.
     listed: ByName,
+    /// Bytes of names that are kept.
+    names: usize,
+    /// Ranges of all that is touched.
+    ranges: usize,
     /// What /proc/PID/statm said.
     grown: HashMap<u32, String>,
+    /// Until when it need not be looked anew who may write into the log.
+    believed: Option<Instant>,
     /// Looks at processes.
     looks: u64,
+    /// Between [`Witness::begins`] and [`Witness::pauses`].
+    begun: bool,
     profile: Arc<Profile>,
-    reads: Reads,
+    terms: Arc<Terms>,
+    desk: Arc<Desk>,
+    shared: Arc<Shared>,
 }
 
 impl Witness {
@@ -272,8 +325,8 @@ impl Witness {
         subject: Subject,
         profile: Arc<Profile>,
         replay: Option<Arc<Replay>>,
-        places: Arc<Places>,
-        reads: Reads,
+        (places, terms): (Arc<Places>, Arc<Terms>),
+        (desk, shared): (Arc<Desk>, Arc<Shared>),
     ) -> Witness {
         Witness {
             subject,
@@ -296,10 +349,16 @@ impl Witness {
             listed_looks: 0,
             stand_in: HashMap::new(),
             listed: ByName::default(),
+            names: 0,
+            ranges: 0,
             grown: HashMap::new(),
+            believed: None,
             looks: 0,
+            begun: false,
             profile,
-            reads,
+            terms,
+            desk,
+            shared,
         }
     }
 
@@ -307,11 +366,12 @@ impl Witness {
         for (i, entry) in self.profile.entries.iter().enumerate() {
             self.listed.insert(&entry.path, entry.need, i);
         }
-        for (i, path) in std::mem::take(&mut self.subject.files)
-            .into_iter()
-            .enumerate()
-        {
-            self.opened(&path, i > 0);
+        let files = std::mem::take(&mut self.subject.files);
+        if self.begins() {
+            for (i, path) in files.iter().enumerate() {
+                self.opened(path, i > 0);
+            }
+            self.pauses();
         }
         let (mut pause, mut next) = (FIRST, Instant::now() + FIRST);
         let mut look = LOOK;
@@ -319,16 +379,23 @@ impl Witness {
             let left = next.saturating_duration_since(Instant::now());
             match told.recv_timeout(look.min(left.max(LOOK))) {
                 Ok(End(answer)) => {
+                    self.begins();
                     self.take_log(true);
                     self.take_reads();
                     self.look_up_names();
-                    let _ = answer.send(self.seen());
+                    let seen = self.seen();
+                    self.pauses();
+                    let _ = answer.send(seen);
                     return;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let before = self.taken;
+            if !self.begins() {
+                continue;
+            }
+            // Reads are of files whose names come before.
             self.take_log(false);
             self.take_reads();
             let heeds = self.replay.as_ref().is_none_or(|replay| replay.heeds());
@@ -338,14 +405,17 @@ impl Witness {
                 false => CALM,
             };
             if Instant::now() >= next {
+                let began = Instant::now();
                 self.look_at_processes();
+                let took = began.elapsed();
                 let most = match self.began.elapsed() < START {
                     true => LONGEST,
                     false => LATER,
                 };
-                pause = (pause * 2).min(most);
+                pause = (pause * 2).min(most).max(REST * took);
                 next = Instant::now() + pause;
             }
+            self.pauses();
             self.tell_news();
         }
     }
@@ -355,6 +425,55 @@ impl Witness {
         if let Some(replay) = self.replay.as_ref().filter(|_| !news.is_empty()) {
             replay.needed(news);
         }
+    }
+
+    /// From here on something may be open for a moment; `false`: nothing may be.
+    fn begins(&mut self) -> bool {
+        self.desk.busy.store(true, SeqCst);
+        self.begun = !self.terms.is_held_back();
+        if !self.begun {
+            self.pauses();
+        }
+        self.begun
+    }
+
+    /// Nothing is open.
+    fn pauses(&mut self) {
+        self.begun = false;
+        self.desk.busy.store(false, SeqCst);
+    }
+
+    /// Whether more may be looked up: the service knows of it, and has not said meanwhile that nothing may be open.
+    fn may_look(&self) -> bool {
+        self.begun && !self.terms.is_held_back()
+    }
+
+    /// Something that is told finds no more room.
+    fn loses(&self) {
+        self.shared.header().lose(lost::CLAIMS);
+    }
+
+    /// Whether there is room for one more name.
+    fn has_room(&mut self, name: &Path) -> bool {
+        let names = self.names + name.as_os_str().len() + NAME_BYTES;
+        let fits = names <= NAMES_BYTES;
+        match fits {
+            true => self.names = names,
+            false => self.loses(),
+        }
+        fits
+    }
+
+    /// Pages of a file were touched.
+    fn touch(&mut self, i: usize, pages: PageRange) {
+        let full = self.ranges >= RANGES;
+        let node = &mut self.nodes[i];
+        if full && !node.goes_on(&pages) {
+            return self.loses();
+        }
+        let before = node.touched.len();
+        node.touch(pages);
+        self.ranges = self.ranges + node.touched.len() - before;
     }
 
     fn now_us(&self) -> u64 {
@@ -368,8 +487,10 @@ impl Witness {
         let began = Instant::now();
         // Who changes its directory is seen in the new one all the same, or in the old one, if it has just done so.
         let mut directories: HashMap<u32, PathBuf> = HashMap::new();
-        while let Some(entry) = log.take(&mut self.taken, end) {
-            if end && began.elapsed() > BACKLOG {
+        while self.may_look()
+            && let Some(entry) = log.take(&mut self.taken, end)
+        {
+            if end && began.elapsed() > BACKLOG || !self.believes_log() {
                 return;
             }
             let name = Path::new(OsStr::from_bytes(&entry.name));
@@ -395,6 +516,45 @@ impl Witness {
         }
     }
 
+    /// Whether only processes write into the log that have the service's rights. One that has given up some by an instruction of its own has it mapped all the same;
+    /// from when that is seen nothing is believed any more.
+    fn believes_log(&mut self) -> bool {
+        if self.subject.log.is_none() {
+            return false;
+        }
+        let began = Instant::now();
+        if self.believed.is_some_and(|until| began < until) {
+            return true;
+        }
+        let below = self.below(MAX_PROCS + 1);
+        let (dev, ino) = (self.subject.log_is.dev, self.subject.log_is.ino);
+        let writes = |pid: u32| {
+            let watch = Watch::of(pid);
+            watch.is_ok_and(|mut w| !w.is_like_this() && w.has_mapped(dev, ino))
+        };
+        if below.len() > MAX_PROCS || below.iter().any(|pid| writes(*pid)) {
+            self.subject.log = None;
+            self.shared.header().lose(lost::RIGHTS);
+            return false;
+        }
+        self.believed = Some(Instant::now() + BELIEVED * began.elapsed());
+        true
+    }
+
+    /// The program and all below it, as many at most.
+    fn below(&self, most: usize) -> Vec<u32> {
+        let own = raw::getpid();
+        let mut below = crate::fetch::children(self.subject.runner);
+        below.retain(|pid| *pid != own);
+        let mut at = 0;
+        while at < below.len().min(most) {
+            below.extend(crate::fetch::children(below[at]));
+            at += 1;
+        }
+        below.truncate(most);
+        below
+    }
+
     /// A name was opened; `maybe`: or it may be.
     fn opened(&mut self, path: &Path, maybe: bool) -> Option<usize> {
         if let Some(i) = self.believed(path, maybe) {
@@ -406,6 +566,9 @@ impl Witness {
                 self.is_needed(i);
             }
             return known;
+        }
+        if !self.has_room(path) {
+            return None;
         }
         self.known.insert(path.as_os_str().to_owned());
         for need in [Need::File, Need::Listing] {
@@ -444,16 +607,19 @@ impl Witness {
             (None, false) => numbers[Need::Listing as usize]?,
             (file, _) => file?,
         };
-        Some(self.entry(entry, maybe))
+        self.entry(entry, maybe)
     }
 
     /// What the profile has was needed, `maybe`, and is what it was.
-    fn entry(&mut self, entry: usize, maybe: bool) -> usize {
+    fn entry(&mut self, entry: usize, maybe: bool) -> Option<usize> {
         if let Some(i) = self.of_entry[entry] {
             if !maybe {
                 self.is_needed(i);
             }
-            return i;
+            return Some(i);
+        }
+        if self.nodes.len() >= ENTRIES {
+            return None;
         }
         let known = &self.profile.entries[entry];
         let is = Attributes {
@@ -461,7 +627,7 @@ impl Witness {
             size: known.size,
             modified: known.modified,
         };
-        self.add(Some(entry), PathBuf::new(), known.need, is, maybe)
+        Some(self.add(Some(entry), PathBuf::new(), known.need, is, maybe))
     }
 
     /// Adds what was needed, `maybe`, and not seen before.
@@ -529,7 +695,7 @@ impl Witness {
                 return;
             }
         }
-        if self.looked.len() >= ENTRIES || self.looked.contains_key(path.as_os_str()) {
+        if self.looked.contains_key(path.as_os_str()) || !self.has_room(&path) {
             return;
         }
         let at_us = self.now_us();
@@ -558,10 +724,21 @@ impl Witness {
 
     /// Remembers a name that may stand for all whose inodes are read with its own: of several that which comes first in their order, in each run the same.
     fn may_stand_in(&mut self, path: &Path, at_us: u64) {
-        let Ok(st) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) else {
+        if !self.begun {
+            return;
+        }
+        let key = match self.places.find(path) {
+            Ok(found) => Some(found.key()),
+            // Behind a link.
+            Err(Lost::Gone) if !self.lies_straight(path) => {
+                self.resolve(path).map(|(_, found)| found.is.key)
+            }
+            Err(Lost::Gone | Lost::LeftAlone) => None,
+        };
+        let Some(key) = key else {
             return;
         };
-        let (dev, block) = self.block(path, InodeKey::new(st.st_dev, st.st_ino));
+        let (dev, block) = self.block(path, key);
         let parent = path.parent().unwrap_or(path).as_os_str().to_owned();
         let own = || (path.as_os_str().to_owned(), at_us);
         let (name, at) = self
@@ -606,7 +783,9 @@ impl Witness {
                 Some(i) => self.nodes[i].at_us = self.nodes[i].at_us.min(at_us),
                 None => {
                     let path = self.profile.entries[entry].path.clone();
-                    self.looked.insert(path.into_os_string(), Some(at_us));
+                    if self.has_room(&path) {
+                        self.looked.insert(path.into_os_string(), Some(at_us));
+                    }
                 }
             }
         }
@@ -633,6 +812,9 @@ impl Witness {
         }
         names.sort();
         for (at_us, name) in names {
+            if !self.may_look() {
+                return;
+            }
             self.look_up_name(Path::new(&name), at_us);
         }
     }
@@ -641,61 +823,53 @@ impl Witness {
     /// not made it.
     fn found_before(&self, path: &Path, need: Need) -> Option<Attributes> {
         let entry = &self.profile.entries[self.listed.get(path, need)?];
-        if !self.places.is_looked_at(path) {
-            return None;
-        }
-        let st = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        let kind = FileType::from_raw_mode(st.st_mode);
+        let found = self.begun.then(|| self.places.find(path).ok()).flatten()?;
         let fits = match need {
-            Need::File => kind == FileType::RegularFile,
-            Need::Listing => kind == FileType::Directory,
+            Need::File => found.is_regular(),
+            Need::Listing => found.is_directory(),
             Need::Attributes => true,
         };
-        (fits && st.st_ino == entry.inode).then(|| st.into())
+        (fits && found.st.st_ino == entry.inode).then(|| found.st.into())
     }
 
     /// The absolute name without links of something on a disk, and what it is.
     fn resolve(&mut self, path: &Path) -> Option<(PathBuf, Is)> {
-        if self.nodes.len() >= ENTRIES {
+        if self.nodes.len() >= ENTRIES || !self.begun {
             return None;
         }
         if self.lies_straight(path) {
-            let is = Is::of(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
-            if is.kind != FileType::Symlink {
-                return Some((path.to_owned(), is));
+            // Whatever has become of the directory: no link is followed.
+            let found = Is::of(self.places.look_up(path).ok()?)?;
+            if found.kind != FileType::Symlink {
+                return Some((path.to_owned(), found));
             }
         }
-        if !self.places.is_looked_at(path) {
-            return None;
-        }
-        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let found = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-        let name = crate::fetch::name(found.as_fd());
+        let (name, found) = self.places.follow(path)?;
         // What has been removed meanwhile has no name.
-        let is_here = name.is_absolute() && self.places.is_looked_at(&name);
-        let is = Is::of(found.as_fd(), Path::new(""), AtFlags::EMPTY_PATH);
-        is.filter(|_| is_here).map(|is| (name, is))
+        let is_here = self.places.is_looked_at(&name);
+        let is = is_here.then(|| Is::of(found)).flatten();
+        is.map(|is| (name, is))
     }
 
-    /// Whether the directory that a path lies in has the name that the path says, on a disk, and nothing is mounted on the path itself. Names lie many to a directory.
+    /// Whether a path says what the name of its directory is, and it led there without links, on a disk: then it is the name of what is found by it, and what is not
+    /// found isn't there. Names lie many to a directory. Nothing is found by this: a link may be in the directory's place by now.
     fn lies_straight(&mut self, path: &Path) -> bool {
-        let bytes = path.as_os_str().as_bytes();
-        let Some(at) = bytes.iter().rposition(|b| *b == b'/').filter(|at| *at > 0) else {
+        let mut parts = path.as_os_str().as_bytes().split(|b| *b == b'/').skip(1);
+        let Some(parent) = path.parent() else {
             return false;
         };
-        let (parent, last) = (OsStr::from_bytes(&bytes[..at]), &bytes[at + 1..]);
-        if [&b""[..], b".", b".."].contains(&last) || self.places.is_mounted(path) {
+        if parts.any(|part| [&b""[..], b".", b".."].contains(&part)) {
             return false;
         }
-        if let Some(known) = self.straight.get(parent) {
+        if let Some(known) = self.straight.get(parent.as_os_str()) {
             return *known;
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let looked_at = self.places.is_looked_at(Path::new(parent));
-        let found = (looked_at).then(|| rustix::fs::openat(CWD, parent, flags, Mode::empty()).ok());
-        let found = found.flatten();
-        let straight = found.is_some_and(|f| crate::fetch::name(f.as_fd()).as_os_str() == parent);
-        self.straight.insert(parent.to_owned(), straight);
+        if !self.begun || !self.has_room(parent) {
+            return false;
+        }
+        let straight = (self.places.find(parent)).is_ok_and(|found| found.is_directory());
+        self.straight
+            .insert(parent.as_os_str().to_owned(), straight);
         straight
     }
 
@@ -717,6 +891,9 @@ impl Witness {
             return None;
         }
         let entry = self.listed.get(&path, need);
+        if self.nodes.len() >= ENTRIES || entry.is_none() && !self.has_room(&path) {
+            return None;
+        }
         let path = if entry.is_some() {
             PathBuf::new()
         } else {
@@ -739,7 +916,7 @@ impl Witness {
 
     fn key(&self, node: &Node) -> InodeKey {
         let device = match node.device {
-            0 => self.places.device(self.path(node)).unwrap_or(0),
+            0 if self.begun => self.places.device(self.path(node)).unwrap_or(0),
             known => known,
         };
         InodeKey::new(device, node.inode)
@@ -754,7 +931,7 @@ impl Witness {
 
     /// What was told to be read since this was asked last.
     fn take_reads(&mut self) {
-        let reads = std::mem::take(&mut *lock(&self.reads));
+        let reads = std::mem::take(&mut *lock(&self.desk.reads));
         reads
             .into_iter()
             .for_each(|(key, range)| self.read(key, range));
@@ -764,12 +941,10 @@ impl Witness {
     fn read(&mut self, key: InodeKey, range: ByteRange) {
         let i = self.by_key.get(&key).copied();
         let i = i.or_else(|| self.believed_key(key));
-        if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
+        if let Some((i, node)) = i.and_then(|i| Some((i, self.nodes.get(i)?))) {
             let end = range.end.min(node.size);
-            node.touch(PageRange::from_bytes(
-                range.start,
-                end.saturating_sub(range.start),
-            ));
+            let pages = PageRange::from_bytes(range.start, end.saturating_sub(range.start));
+            self.touch(i, pages);
         }
     }
 
@@ -795,17 +970,16 @@ impl Witness {
         Some(i)
     }
 
-    /// Looks at the page tables of the program and of all below it.
+    /// Looks at the page tables of the program and of all below it that have the service's rights: by what others have mapped and open it would look up, and
+    /// open, what they may not.
     fn look_at_processes(&mut self) {
         self.looks += 1;
-        let mut below = crate::fetch::children(self.subject.runner);
-        let own = raw::getpid();
-        below.retain(|pid| *pid != own);
-        let mut at = 0;
-        while at < below.len().min(PROCESSES) {
-            let pid = below[at];
-            at += 1;
-            below.extend(crate::fetch::children(pid));
+        let below = self.below(PROCESSES);
+        self.grown.retain(|pid, _| below.contains(pid));
+        for pid in below {
+            if !self.may_look() {
+                return;
+            }
             self.look_at(pid);
         }
     }
@@ -818,6 +992,9 @@ impl Witness {
             return;
         }
         self.grown.insert(pid, statm);
+        if !is_like_this(pid) {
+            return;
+        }
         let Ok(file) = std::fs::File::open(format!("/proc/{pid}/maps")) else {
             return;
         };
@@ -829,6 +1006,9 @@ impl Witness {
         let scans = self.scans();
         let mut hooked = false;
         for line in text.split(|b| *b == b'\n') {
+            if !self.may_look() {
+                return;
+            }
             let Some(map) = Mapping::of(line) else {
                 continue;
             };
@@ -852,25 +1032,29 @@ impl Witness {
             let node = &mut self.nodes[i];
             node.looks += u32::from(node.looked != self.looks);
             node.looked = self.looks;
-            pages.into_iter().for_each(|pages| node.touch(pages));
+            pages.into_iter().for_each(|pages| self.touch(i, pages));
             // The loader reads the head of what it maps.
-            node.touch(PageRange::new(0, 1));
+            self.touch(i, PageRange::new(0, 1));
         }
         if !hooked {
             let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
             let open = open.into_iter().flatten().flatten().take(DESCRIPTORS);
-            let names: Vec<PathBuf> = open
-                .filter_map(|e| std::fs::read_link(e.path()).ok())
-                .collect();
-            for name in names.iter().filter(|n| n.is_absolute()) {
-                self.opened(name, false);
+            for entry in open {
+                let name = std::fs::read_link(entry.path()).unwrap_or_default();
+                let number = entry.file_name();
+                let known = self.known.contains(name.as_os_str())
+                    || self.number(&name, Need::File).is_some();
+                let reads = |number: &str| crate::fetch::is_open_for_reading(pid, number);
+                if name.is_absolute() && (known || number.to_str().is_some_and(reads)) {
+                    self.opened(&name, false);
+                }
             }
         }
     }
 
     /// All that was needed, in order.
     fn seen(&mut self) -> Needs {
-        self.check();
+        let checked = self.check();
         let before = self.replay.as_ref().map(|r| r.before()).unwrap_or_default();
         // A library is looked for before it is loaded, and only seen once it is.
         let mut looked: HashMap<&OsStr, u64> = HashMap::new();
@@ -885,7 +1069,7 @@ impl Witness {
         }
         let mut needs = Needs::default();
         // What was believed before fits, too.
-        let mut known = !self.scans();
+        let mut known = checked && !self.scans();
         for node in &self.nodes {
             let path = self.path(node);
             if node.need == Need::Attributes && richer.contains(path.as_os_str()) {
@@ -935,9 +1119,11 @@ impl Witness {
         self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN)
     }
 
-    /// What was believed to be what it was is looked up, if one of those that the replay has looked up isn't.
-    fn check(&mut self) {
-        let Some(replay) = &self.replay else { return };
+    /// What was believed to be what it was is looked up, if one of those that the replay has looked up isn't; `false`: nothing may be looked up.
+    fn check(&mut self) -> bool {
+        let Some(replay) = &self.replay else {
+            return true;
+        };
         let found = replay.found();
         let mut changed = false;
         for node in self.nodes.iter_mut().filter(|n| n.device == 0) {
@@ -952,14 +1138,20 @@ impl Witness {
             }
         }
         if !changed {
-            return;
+            return true;
         }
+        let mut checked = true;
         let mut nodes = std::mem::take(&mut self.nodes);
         nodes.retain_mut(|node| {
-            let is = (node.device == 0).then(|| self.is_there(node));
-            is.is_none_or(|is| is.is_some_and(|is| node.is(is)))
+            // Where nothing may be looked up any more nobody knows.
+            checked &= self.may_look();
+            if node.device != 0 || !checked {
+                return true;
+            }
+            self.is_there(node).is_some_and(|is| node.is(is))
         });
         self.nodes = nodes;
+        checked
     }
 
     /// What it is, if it is there and this run has not made it.
@@ -973,10 +1165,16 @@ impl Witness {
         (name == path && !self.is_made_here(found.born)).then_some(found.is)
     }
 
-    /// Which of the first pages of a file are cached, if the kernel tells.
+    /// Which of the first pages of a file are cached, if the kernel tells, and the file may be opened: that shows to others, which is left out where somebody watches.
     fn cached(&self, path: &Path, end: u64) -> Option<Vec<PageRange>> {
-        let file = self.places.find(path).ok()?;
-        let file = file.is_regular().then(|| file.open()).flatten()?;
+        if !self.may_look() || !self.terms.is_allowed() {
+            return None;
+        }
+        let found = self.places.find(path).ok()?;
+        let may = found.is_regular() && !self.terms.is_untouchable(found.key());
+        let file = may.then(|| found.open()).flatten()?;
+        // What a profile says of its size may be anything.
+        let end = end.min(pages_of(found.size()));
         let missing = residency::missing(file.as_fd(), PageRange::new(0, end))?;
         Some(complement(&missing, end))
     }
@@ -1028,23 +1226,33 @@ impl Node {
         true
     }
 
+    /// Whether pages are next to those that were touched last, or among them.
+    fn goes_on(&self, pages: &PageRange) -> bool {
+        let last = self.touched.last();
+        last.is_some_and(|last| last.start <= pages.start && pages.start <= last.end)
+    }
+
     fn touch(&mut self, pages: PageRange) {
         /// Ranges that are kept apart until they are put in order.
         const MANY: usize = 4096;
         if pages.start >= pages.end {
             return;
         }
-        match self.touched.last_mut() {
-            Some(last) if last.start <= pages.start && pages.start <= last.end => {
-                last.end = last.end.max(pages.end);
-            }
-            _ => self.touched.push(pages),
+        let goes_on = self.goes_on(&pages);
+        match self.touched.last_mut().filter(|_| goes_on) {
+            Some(last) => last.end = last.end.max(pages.end),
+            None => self.touched.push(pages),
         }
         if self.touched.len() >= MANY && self.touched.len().is_power_of_two() {
             self.touched.sort_unstable_by_key(|r| r.start);
             self.touched = join(std::mem::take(&mut self.touched).into_iter(), 0);
         }
     }
+}
+
+/// Whether a process has the service's rights, at this moment or a millisecond ago.
+fn is_like_this(pid: u32) -> bool {
+    Watch::of(pid).is_ok_and(|mut watch| watch.is_like_this())
 }
 
 /// A mapping of a file, addresses and bytes.
@@ -1077,6 +1285,8 @@ impl Mapping {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -1090,5 +1300,122 @@ mod tests {
         assert_eq!(map.path, Path::new("/usr/lib/x y.so"));
         assert!(Mapping::of(b"7f2c4000-7f2c8000 r-xp 0 08:01 1 /x (deleted)").is_none());
         assert!(Mapping::of(b"7f2c4000-7f2c8000 rw-p 00000000 00:00 0 [heap]").is_none());
+    }
+    fn witness() -> (Observer, Witness) {
+        let shared = Arc::new(Shared::create(0, 65536).unwrap());
+        let (tell, _) = channel();
+        let desk = Arc::<Desk>::default();
+        let observer = Observer {
+            tell,
+            desk: desk.clone(),
+            shared: shared.clone(),
+        };
+        let subject = Subject {
+            runner: raw::getpid(),
+            log: None,
+            log_is: InodeKey::default(),
+            files: Vec::new(),
+            directory: PathBuf::new(),
+        };
+        let grounds = (Arc::new(Places::new()), Arc::new(Terms::default()));
+        let witness = Witness::new(subject, Arc::default(), None, grounds, (desk, shared));
+        (observer, witness)
+    }
+
+    fn loses(of: &Observer) -> bool {
+        of.shared.header().notes.lost.swap(0, Relaxed) & lost::CLAIMS != 0
+    }
+
+    /// B12, B16: what processes tell takes so much memory and no more, also while the thread that takes it hangs: reads that are not taken, names, and pages.
+    #[test]
+    fn what_is_told_has_bounds() {
+        let (observer, mut witness) = witness();
+        assert!(witness.begins());
+        let file = InodeKey::new(7, 7);
+        for i in 0..2 * READS as u64 {
+            observer.read(file, 2 * i * PAGE..(2 * i + 1) * PAGE);
+            assert_eq!(loses(&observer), i >= READS as u64);
+        }
+        assert_eq!(lock(&observer.desk.reads).len(), READS);
+        let names = (0..).map(|i| PathBuf::from(format!("/nowhere/{}{i}", "x".repeat(4000))));
+        let told = names.take(2 * NAMES_BYTES / 4000);
+        for (i, name) in told.enumerate() {
+            match i % 2 {
+                0 => drop(witness.opened(&name, false)),
+                _ => witness.looked(name, false),
+            }
+        }
+        assert!(loses(&observer));
+        let known = witness.known.iter().chain(witness.looked.keys());
+        let bytes: usize = known.map(|n| n.len()).sum();
+        assert!((NAMES_BYTES / 2..=NAMES_BYTES).contains(&bytes), "{bytes}");
+        let is = Attributes {
+            key: file,
+            size: u64::MAX,
+            modified: 0,
+        };
+        let node = witness.node("/x".into(), Need::File, None, is, false);
+        assert_eq!(node, Some(0));
+        let pages = |i: usize| PageRange::new(2 * i as u64, 2 * i as u64 + 1);
+        (0..RANGES + 1000).for_each(|i| witness.touch(0, pages(i)));
+        assert!(loses(&observer));
+        assert_eq!(
+            (witness.ranges, witness.nodes[0].touched.len()),
+            (RANGES, RANGES)
+        );
+        // What goes on takes no more.
+        let last = witness.nodes[0].touched[RANGES - 1];
+        witness.touch(0, PageRange::new(last.end, last.end + 9));
+        assert!(!loses(&observer));
+    }
+    /// B16: what is known of a directory spares following links, and never has one followed; it counts as the names do. Nothing is looked up or opened but
+    /// on the service's terms.
+    #[test]
+    fn look_ups_keep_to_the_terms() {
+        let (observer, mut witness) = witness();
+        let root = std::env::temp_dir().join(format!("outrider-terms-{}", std::process::id()));
+        std::fs::create_dir(&root).unwrap();
+        let root = root.canonicalize().unwrap();
+        if !witness.places.is_looked_at(&root) {
+            std::fs::remove_dir(&root).unwrap();
+            return;
+        }
+        let (a, b) = (root.join("a"), root.join("b"));
+        let file = a.join("f");
+        for dir in [&a, &b] {
+            std::fs::create_dir(dir).unwrap();
+            std::fs::write(dir.join("f"), vec![1; 4 * PAGE as usize]).unwrap();
+        }
+        assert!(witness.resolve(&file).is_none() && witness.cached(&file, 4).is_none());
+        assert!(witness.straight.is_empty() && observer.is_idle());
+        assert!(witness.begins() && !observer.is_idle());
+        let (name, found) = witness.resolve(&file).unwrap();
+        assert_eq!(name, file);
+        assert!(witness.resolve(&a.join("none")).is_none());
+        assert_eq!(
+            witness.names,
+            a.as_os_str().len() + NAME_BYTES,
+            "one directory"
+        );
+        assert!(witness.cached(&file, u64::MAX).is_some());
+        witness.terms.allow(false);
+        assert!(witness.cached(&file, 4).is_none());
+        witness.terms.allow(true);
+        witness.terms.leave(found.is.key);
+        assert!(witness.cached(&file, 4).is_none());
+        // Another name for it has links in it, and is followed as it was.
+        std::os::unix::fs::symlink(&a, root.join("link")).unwrap();
+        let (name, same) = witness.resolve(&root.join("link/../link/f")).unwrap();
+        assert_eq!((name, same.is.key), (file.clone(), found.is.key));
+        // A link comes in the directory's place.
+        std::fs::rename(&a, root.join("c")).unwrap();
+        std::os::unix::fs::symlink(&b, &a).unwrap();
+        assert!(witness.resolve(&file).is_none());
+        witness.terms.hold_back(true);
+        assert!(!witness.may_look());
+        witness.pauses();
+        assert!(!witness.begins() && observer.is_idle());
+        assert!(witness.resolve(&b.join("f")).is_none());
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

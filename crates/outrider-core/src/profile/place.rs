@@ -5,10 +5,11 @@
 //! that was found. File systems whose files lie on nothing (/proc, /dev, tmpfs) are left alone, and so are those of servers, which may not answer.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Mutex;
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
 use outrider_sys::raw;
@@ -34,18 +35,15 @@ const SERVERS: [&str; 12] = [
     "coda",
 ];
 
+/// Links in a path, as the kernel has it.
+pub(super) const LINKS: usize = 40;
+
 /// Looks names up. Cheap to share.
 pub struct Places {
     /// By where they are mounted.
     mounts: HashMap<OsString, Mount>,
-    /// Their directories, as they are found; `None`: they are left alone.
-    roots: Mutex<HashMap<OsString, Option<Arc<Root>>>>,
-}
-
-struct Root {
-    dir: OwnedFd,
-    /// `st_dev`.
-    dev: u64,
+    /// `st_dev` of what is mounted there, as it is found; `None`: it is left alone. Nothing is held open: it could not be unmounted.
+    devices: Mutex<HashMap<OsString, Option<u64>>>,
 }
 
 /// What was found.
@@ -108,6 +106,11 @@ impl Found {
         FileType::from_raw_mode(self.st.st_mode)
     }
 
+    /// Its number.
+    pub fn key(&self) -> InodeKey {
+        InodeKey::new(self.st.st_dev, self.st.st_ino)
+    }
+
     /// Bytes.
     pub fn size(&self) -> u64 {
         self.st.st_size.max(0) as u64
@@ -139,7 +142,7 @@ impl Places {
                 .into_iter()
                 .map(|m| (m.mount_point.clone().into_os_string(), m))
                 .collect(),
-            roots: Mutex::default(),
+            devices: Mutex::default(),
         }
     }
 
@@ -151,14 +154,17 @@ impl Places {
             .unwrap_or(Path::new("/"))
     }
 
-    /// Whether something is mounted at this path.
-    pub fn is_mounted(&self, path: &Path) -> bool {
-        self.mounts.contains_key(path.as_os_str())
+    /// What is mounted at a place, opened without any right. Where something is mounted there are no links on the way, and there are none now.
+    fn root(at: &Path) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(CWD, at, flags, Mode::empty(), resolve).ok()
     }
 
-    fn root(&self, at: &Path) -> Option<Arc<Root>> {
-        if let Some(known) = lock(&self.roots).get(at.as_os_str()) {
-            return known.clone();
+    /// The `st_dev` of what is mounted at a place, if it is looked at.
+    fn device_at(&self, at: &Path) -> Option<u64> {
+        if let Some(known) = lock(&self.devices).get(at.as_os_str()) {
+            return *known;
         }
         let find = || {
             let served = |m: &Mount| {
@@ -167,20 +173,18 @@ impl Places {
             if self.mounts.get(at.as_os_str()).is_some_and(served) {
                 return None;
             }
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let dir = rustix::fs::openat(CWD, at, flags, Mode::empty()).ok()?;
+            let dir = Places::root(at)?;
             let dev = raw::status(dir.as_raw_fd()).ok()?.st_dev;
-            let disk = lies_on(dir.as_fd(), dev) == LiesOn::Disk;
-            disk.then(|| Arc::new(Root { dir, dev }))
+            (lies_on(dir.as_fd(), dev) == LiesOn::Disk).then_some(dev)
         };
         let found = find();
-        lock(&self.roots).insert(at.as_os_str().to_owned(), found.clone());
+        lock(&self.devices).insert(at.as_os_str().to_owned(), found);
         found
     }
 
     /// Whether what has this absolute path may be looked up.
     pub fn is_looked_at(&self, path: &Path) -> bool {
-        self.root(self.mount_of(path)).is_some()
+        self.device(path).is_some()
     }
 
     /// Whether a path's file system reads many blocks of inodes where one is asked for.
@@ -191,28 +195,94 @@ impl Places {
 
     /// The `st_dev` of a path's file system, if it is looked at.
     pub fn device(&self, path: &Path) -> Option<u64> {
-        Some(self.root(self.mount_of(path))?.dev)
+        self.device_at(self.mount_of(path))
+    }
+
+    /// What an absolute path leads to, which may have links in it, and its name without. Links to other file systems are followed one by one, so that none is
+    /// touched that is left alone: a server behind one need not answer.
+    pub fn follow(&self, path: &Path) -> Option<(PathBuf, OwnedFd)> {
+        let at = self.mount_of(path);
+        self.device_at(at)?;
+        let within = || {
+            let below = below(path, at)?;
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+            rustix::fs::openat2(Places::root(at)?, below, flags, Mode::empty(), resolve).ok()
+        };
+        if let Some(found) = within() {
+            let name = crate::fetch::name(found.as_fd());
+            return name.is_absolute().then_some((name, found));
+        }
+        let mut left: Vec<OsString> = components(path);
+        let (mut at, mut links) = (PathBuf::from("/"), 0);
+        while let Some(part) = left.pop() {
+            if part == ".." {
+                at.pop();
+                continue;
+            }
+            let next = at.join(part);
+            let found = self.find(&next).ok()?;
+            if found.kind() != FileType::Symlink {
+                at = next;
+                continue;
+            }
+            links += 1;
+            let target = rustix::fs::readlinkat(&found.fd, "", Vec::new()).ok()?;
+            let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
+            if links > LINKS {
+                return None;
+            }
+            if target.is_absolute() {
+                at = PathBuf::from("/");
+            }
+            left.extend(components(&target));
+        }
+        let found = self.find(&at).ok()?;
+        Some((at, found.fd))
     }
 
     /// What has this absolute path, which has no links in it.
     pub fn find(&self, path: &Path) -> Result<Found, Lost> {
+        let fd = self.look_up(path)?;
+        let st = raw::fstat(fd.as_raw_fd()).map_err(|_| Lost::Gone)?;
+        Ok(Found { fd, st })
+    }
+
+    /// As [`Places::find`], where nobody has asked yet what it is.
+    pub fn look_up(&self, path: &Path) -> Result<OwnedFd, Lost> {
         let at = self.mount_of(path);
-        let root = self.root(at).ok_or(Lost::LeftAlone)?;
-        let below = path.strip_prefix(at).map_err(|_| Lost::Gone)?;
-        let below = match below.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => below,
-        };
+        let dev = self.device_at(at).ok_or(Lost::LeftAlone)?;
+        // What is mounted there may be something else by now.
+        let root = Places::root(at).ok_or(Lost::Gone)?;
+        let same = raw::status(root.as_raw_fd()).is_ok_and(|st| st.st_dev == dev);
+        if !same {
+            return Err(Lost::Gone);
+        }
+        let below = below(path, at).ok_or(Lost::Gone)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH
             | ResolveFlags::NO_XDEV
             | ResolveFlags::NO_SYMLINKS
             | ResolveFlags::NO_MAGICLINKS;
-        let fd = rustix::fs::openat2(&root.dir, below, flags, Mode::empty(), resolve)
-            .map_err(|_| Lost::Gone)?;
-        let st = raw::fstat(fd.as_raw_fd()).map_err(|_| Lost::Gone)?;
-        Ok(Found { fd, st })
+        rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve).map_err(|_| Lost::Gone)
     }
+}
+
+/// A path from a directory above it on.
+fn below<'a>(path: &'a Path, at: &Path) -> Option<&'a Path> {
+    let below = path.strip_prefix(at).ok()?;
+    let is_it = below.as_os_str().is_empty();
+    Some(if is_it { Path::new(".") } else { below })
+}
+
+/// What a path consists of, its last part first.
+pub(super) fn components(path: &Path) -> Vec<OsString> {
+    let parts = path.components().rev().filter_map(|c| match c {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    parts.collect()
 }
 
 impl Default for Places {

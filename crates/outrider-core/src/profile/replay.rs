@@ -6,7 +6,8 @@
 //! Nothing is opened while the service holds nothing open (before umount(2), for programs that watch), and nothing after the end of the run.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -24,6 +25,7 @@ use super::course::{Books, Came, Course, Wanted, cut};
 use super::model::{Need, Outcome, Profile};
 use super::observe::WHOLE;
 use super::place::{Attributes, Found, Places};
+use super::terms::Terms;
 use crate::asked;
 use crate::clock::{Clock, Monotonic};
 use crate::engine::{self, Bench, Call, Client, Engine, Errand, Handle, Lane};
@@ -41,6 +43,8 @@ use crate::tree::listing::Listing;
 const OWNER: usize = usize::MAX;
 /// So long after the last was fetched what is still unused is not held for the job any more.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Ranges of large files of which is kept that they were cached, and as many that were brought, 16 bytes each: one of four pages of 16 GiB.
+const RANGES: usize = 1 << 20;
 /// Between two looks at memory and credit while neither lets it go on.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -73,10 +77,40 @@ enum Message {
 /// Pages of a large file that were cached when it was opened ahead, or were fetched, ascending.
 pub type Before = Vec<PageRange>;
 
+/// What is kept of the pages of large files.
+struct Kept<K> {
+    of: HashMap<K, Before>,
+    /// Ranges of all.
+    ranges: usize,
+}
+
+impl<K> Default for Kept<K> {
+    fn default() -> Kept<K> {
+        Kept {
+            of: HashMap::new(),
+            ranges: 0,
+        }
+    }
+}
+
+impl<K: Eq + Hash> Kept<K> {
+    /// Adds pages of a file, as far as there is room for them.
+    fn add(&mut self, file: K, pages: Vec<PageRange>) {
+        if self.ranges + pages.len() > RANGES {
+            return;
+        }
+        let of = self.of.entry(file).or_default();
+        self.ranges -= of.len();
+        of.extend(pages);
+        of.sort_unstable_by_key(|r| r.start);
+        *of = super::model::join(std::mem::take(of).into_iter(), 0);
+        self.ranges += of.len();
+    }
+}
+
 struct Common {
     shared: Arc<Shared>,
-    allowed: AtomicBool,
-    held_back: AtomicBool,
+    terms: Arc<Terms>,
     ended: AtomicBool,
     /// Something is left to be fetched.
     fetching: AtomicBool,
@@ -84,16 +118,15 @@ struct Common {
     heeds: AtomicBool,
     /// A device was seen to have a head.
     seeks: AtomicBool,
-    untouchable: Mutex<HashSet<InodeKey>>,
     profile: Arc<Profile>,
     places: Arc<Places>,
     figures: Arc<Figures>,
     /// What came of each entry.
     books: Arc<Books>,
     /// What was cached of large files, by the numbers of entries.
-    before: Mutex<HashMap<usize, Before>>,
+    before: Mutex<Kept<usize>>,
     /// Pages of large files that were brought and have come.
-    brought: Mutex<HashMap<InodeKey, Vec<PageRange>>>,
+    brought: Mutex<Kept<InodeKey>>,
     /// What was found of entries that were looked up, by their numbers.
     found: Mutex<HashMap<usize, Attributes>>,
     /// Below which nothing is opened.
@@ -104,13 +137,13 @@ struct Common {
 
 impl Client for Common {
     fn is_held_back(&self) -> bool {
-        self.held_back.load(SeqCst) || !self.allowed.load(Relaxed) || self.ended.load(SeqCst)
+        self.terms.is_held_back() || !self.terms.is_allowed() || self.ended.load(SeqCst)
     }
     fn permits(&self, _: usize) -> bool {
         self.shared.header().watched.load(Relaxed) == 0 && !self.is_held_back()
     }
     fn is_untouchable(&self, file: InodeKey) -> bool {
-        lock(&self.untouchable).contains(&file)
+        self.terms.is_untouchable(file)
     }
     fn life(&self, _: usize) -> Option<u32> {
         None
@@ -282,11 +315,7 @@ impl Task {
         let came = bench.bring(|| Some(file), &bytes, self.sweep);
         if size >= WHOLE && came == Some(all) {
             let key = InodeKey::new(found.st.st_dev, found.st.st_ino);
-            let mut brought = lock(&self.common.brought);
-            let of = brought.entry(key).or_default();
-            of.extend(ranges);
-            of.sort_unstable_by_key(|r| r.start);
-            *of = super::model::join(std::mem::take(of).into_iter(), 0);
+            lock(&self.common.brought).add(key, ranges);
         }
         came
     }
@@ -303,7 +332,11 @@ impl Task {
         pages.extend(wanted);
         pages.sort_unstable_by_key(|r| r.start);
         let pages = super::model::join(pages.into_iter(), 0);
-        lock(&self.common.before).entry(i).or_insert(pages);
+        let mut before = lock(&self.common.before);
+        let ranges = before.ranges + pages.len();
+        if ranges <= RANGES && before.of.insert(i, pages).is_none() {
+            before.ranges = ranges;
+        }
     }
 }
 
@@ -314,7 +347,7 @@ fn is_cached(file: &OwnedFd, span: &PageRange) -> bool {
 }
 
 /// What is in both, which ascend.
-pub(super) fn intersect(a: &[PageRange], b: &[PageRange]) -> Vec<PageRange> {
+pub fn intersect(a: &[PageRange], b: &[PageRange]) -> Vec<PageRange> {
     let (mut i, mut j, mut out) = (0, 0, Vec::new());
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
         let both = PageRange::new(x.start.max(y.start), x.end.min(y.end));
@@ -357,7 +390,7 @@ impl Replay {
         engine: &Engine,
         ledger: Arc<Ledger>,
         profile: Arc<Profile>,
-        places: Arc<Places>,
+        (places, terms): (Arc<Places>, Arc<Terms>),
         (excluded, explain): (Excluded, Arc<Explain>),
     ) -> Option<Replay> {
         let (tell, told) = channel();
@@ -368,13 +401,11 @@ impl Replay {
             excluded,
             explain,
             shared,
-            allowed: AtomicBool::new(true),
-            held_back: AtomicBool::new(false),
+            terms,
             ended: AtomicBool::new(false),
             fetching: AtomicBool::new(true),
             heeds: AtomicBool::new(true),
             seeks: AtomicBool::new(profile.seeks),
-            untouchable: Mutex::default(),
             profile,
             places,
             figures: figures.clone(),
@@ -419,25 +450,9 @@ impl Replay {
         self.common.heeds.load(Relaxed)
     }
 
-    /// Whether files may be opened.
-    pub fn allow(&self, allowed: bool) {
-        self.common.allowed.store(allowed, Relaxed);
-    }
-
-    /// This file must never be opened.
-    pub fn leave(&self, key: InodeKey) {
-        lock(&self.common.untouchable).insert(key);
-    }
-
-    /// Begins to let go of everything, and opens nothing until [`Replay::come_back`].
+    /// Begins to let go of everything: the terms say already that nothing may be opened.
     pub fn let_go(&self) {
-        self.common.held_back.store(true, SeqCst);
         self.lane.let_go(None);
-    }
-
-    /// Files may be opened again.
-    pub fn come_back(&self) {
-        self.common.held_back.store(false, SeqCst);
     }
 
     /// Whether something is left to be fetched.
@@ -468,13 +483,13 @@ impl Replay {
 
     /// What was cached or fetched of entries.
     pub fn before(&self) -> HashMap<usize, Before> {
-        lock(&self.common.before).clone()
+        lock(&self.common.before).of.clone()
     }
 
     /// How many of these pages of a large file were brought and have come.
     pub fn brought(&self, file: InodeKey, pages: PageRange) -> u64 {
         let brought = lock(&self.common.brought);
-        let of = brought.get(&file).map(|of| intersect(of, &[pages]));
+        let of = brought.of.get(&file).map(|of| intersect(of, &[pages]));
         of.iter().flatten().map(PageRange::len).sum()
     }
 

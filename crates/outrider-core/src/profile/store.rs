@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use outrider_sys::raw;
@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 
 use super::format::{self, Bad, LONGEST};
 use super::model::Profile;
+use super::place::{LINKS, components};
 
 /// What the names of files end with.
 pub const SUFFIX: &str = ".profile";
@@ -24,8 +25,6 @@ pub const SUFFIX: &str = ".profile";
 pub const NAME: usize = 200;
 /// How long a run waits for its turn: another one takes a few milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Links in a path, as the kernel has it.
-const LINKS: usize = 40;
 
 /// Why a profile could not be had or kept.
 #[derive(Debug)]
@@ -118,7 +117,7 @@ fn directory(path: &Path) -> Result<OwnedFd, Trouble> {
     let open = |dir: &OwnedFd, name: &OsStr| rustix::fs::openat(dir, name, flags, Mode::empty());
     let root = || rustix::fs::openat(CWD, "/", flags, Mode::empty());
     let absolute = std::path::absolute(path)?;
-    let mut left: Vec<OsString> = parts(&absolute);
+    let mut left: Vec<OsString> = components(&absolute);
     let (mut above, mut at, mut links) = (vec![root()?], PathBuf::from("/"), 0);
     while let Some(name) = left.pop() {
         let Some(dir) = above.last() else {
@@ -149,21 +148,11 @@ fn directory(path: &Path) -> Result<OwnedFd, Trouble> {
         if target.is_absolute() {
             (above, at) = (vec![root()?], PathBuf::from("/"));
         }
-        left.extend(parts(&target));
+        left.extend(components(&target));
     }
     let last = above.pop().ok_or(Trouble::Missing)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(&last, ".", flags, Mode::empty())?)
-}
-
-/// What a path consists of, its last part first.
-fn parts(path: &Path) -> Vec<OsString> {
-    let parts = path.components().rev().filter_map(|c| match c {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
-    });
-    parts.collect()
 }
 
 /// The directory of a file, and the file's name.

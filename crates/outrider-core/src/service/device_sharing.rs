@@ -91,8 +91,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
 
     fn is_streaming(&self, device: DeviceId) -> bool {
         let mut files = self.0.files.values();
-        files
-            .any(|f| f.random.is_streamed() && f.device() == device && f.view.in_flight_pages() > 0)
+        files.any(|f| f.random.is_begun() && f.device() == device && f.view.in_flight_pages() > 0)
     }
 }
 

@@ -124,6 +124,9 @@ impl<K: Kernel> Service<K> {
             }
         }
         self.engine.submit(key.device(), class, requests);
+        if plan.bytes > 0 {
+            self.turns.asks(self.kernel.now());
+        }
         if plan.refused_at.is_some() {
             self.leaves(key, Reason::NoMemory);
             // More than there was room for, whatever more is.

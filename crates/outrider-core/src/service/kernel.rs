@@ -96,6 +96,8 @@ pub trait Kernel: Counters {
     fn life(&self, pid: u32) -> Option<OwnedFd>;
     /// Whether a process is over.
     fn is_over(&self, pid: u32, life: Option<&OwnedFd>) -> bool;
+    /// See [`Shared::is_ending`].
+    fn is_ending(&self, shared: &Shared, proc: usize) -> bool;
     /// See [`fetch::is_confined`](crate::fetch::is_confined).
     fn is_confined(&self, pid: u32, turn: usize) -> bool;
     /// See [`fetch::is_divided`](crate::fetch::is_divided).

@@ -156,8 +156,11 @@ impl Kernel for Linux {
         let wake = self.wake.fd().map_or(socket, AsFd::as_fd);
         let mut both = [socket, wake].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let _ = poll(&mut both, Some(&pause));
-        self.knocked |= both[0].revents().contains(PollFlags::IN);
-        self.wake.settle();
+        let [knocked, woken] = both.map(|fd| fd.revents().contains(PollFlags::IN));
+        self.knocked |= knocked;
+        if woken {
+            self.wake.settle();
+        }
     }
 
     fn pass(&mut self, time: Duration) {
@@ -217,6 +220,10 @@ impl Kernel for Linux {
             Some(life) => life::over(life),
             None => !fetch::alive(pid),
         }
+    }
+
+    fn is_ending(&self, shared: &Shared, proc: usize) -> bool {
+        shared.is_ending(proc)
     }
 
     fn is_confined(&self, pid: u32, turn: usize) -> bool {

@@ -304,7 +304,7 @@ impl<K: Kernel> Service<K> {
             self.finish();
             self.finished = true;
         }
-        if (self.finished || self.kernel.is_orphaned()) && self.processes.is_empty() {
+        if self.processes.is_empty() && (self.finished || self.kernel.is_orphaned()) {
             // Whoever attaches from here on is not heard.
             self.header().closed.store(1, Release);
             self.kernel.end_round(&self.shared);
@@ -330,7 +330,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// How long to sleep.
-    fn pause(&self) -> Duration {
+    fn pause(&mut self) -> Duration {
         let asked =
             self.is_to_settle() || self.quiesce.is_leaving() || self.is_asked_to_step_aside();
         let goes_on = !self.kernel_copies.is_empty()
@@ -345,7 +345,21 @@ impl<K: Kernel> Service<K> {
         };
         let mut processes = self.processes.iter();
         let maps = processes.any(|(_, p)| !p.mapped().is_empty());
-        self.turns.pause(self.kernel.now(), awaited, maps)
+        let now = self.kernel.now();
+        if self.are_walks_told() {
+            self.turns.asks(now);
+        }
+        self.turns.pause(now, awaited, maps)
+    }
+
+    /// Whether some process is to tell of all files, or directories, for whoever goes ahead of it through trees.
+    fn are_walks_told(&self) -> bool {
+        let goes = |i: &usize| {
+            let proc = self.shared.proc(*i);
+            let files = proc.walking.load(Relaxed) & shm::ALL_FILES;
+            files | proc.visiting.load(Relaxed) != 0
+        };
+        self.processes.active().iter().any(goes)
     }
 
     /// One look at everything; `true` if there was something to do.

@@ -40,7 +40,13 @@ impl<K: Kernel> Service<K> {
     /// A process has opened a file of `size` bytes.
     pub(super) fn has_opened(&mut self, i: usize, e: &Event, size: u64) {
         // Another file has this number by now: that one is taken in, and then not once more.
-        let size = if self.is_stale(i, e) { 0 } else { size };
+        let size = match self.is_stale(i, e) {
+            true => {
+                self.follows_short(i, size, false);
+                0
+            }
+            false => size,
+        };
         let Some(state) = self.processes.get_mut(i) else {
             return;
         };
@@ -227,9 +233,8 @@ impl<K: Kernel> Service<K> {
         };
         let known = file.size() > 0 && self.devices.place(key.dev).is_some();
         let served = self.devices.shows_opens(key.dev);
-        let vain = self.devices.opens_in_vain(key.dev);
-        if served || known && (vain || self.device_facts(key).leaves_to_kernel(Way::Opens)) {
-            // It need not be opened: nothing of it will be asked for soon.
+        if served || known {
+            // It is opened once something of it is asked for: most small files are over before that.
             let name = self.kernel.link(wanted.pid, wanted.fd);
             let same = slot.generation.load(Relaxed) == opening.generation;
             if let (Some(file), true) = (self.files.get_mut(&key), same) {
@@ -259,6 +264,7 @@ impl<K: Kernel> Service<K> {
         if left {
             self.leaves(key, Reason::Kernel);
         }
+        let mut fruitful = false;
         if whole || position == 0 && begins && !left {
             let reader = Arc::new(Position {
                 shared: self.shared.clone(),
@@ -270,12 +276,29 @@ impl<K: Kernel> Service<K> {
                 long: 0,
             });
             let (ahead, stake) = self.at_open(key, writable, reader);
-            if ahead > 0 {
+            fruitful = ahead > 0;
+            if fruitful {
                 detector.optimistic(ahead, &limits);
                 detector.streams.staked(stake);
             }
         }
+        if opening.flags & (FLAG_WRITABLE | FLAG_RESIDENT) == 0 {
+            self.follows_short(opening.proc, opening.size, fruitful);
+        }
         detector
+    }
+
+    /// Something was asked for of a file of `size` bytes that process `i` has opened, or not: tells the hooks how many short ones need not be followed.
+    fn follows_short(&mut self, i: usize, size: u64, fruitful: bool) {
+        let short = (1..=shm::SHORT).contains(&size);
+        // A profile names all that was read.
+        if !short || self.mode != shm::MODE_PREDICT_OPT || self.remember.is_some() {
+            return;
+        }
+        if let Some(state) = self.processes.get_mut(i) {
+            let pass = state.opens_short(fruitful);
+            self.shared.proc(i).unfollowed.store(pass, Relaxed);
+        }
     }
 
     /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte, and what is staked on that.

@@ -133,6 +133,36 @@ impl Processes {
     }
 }
 
+/// Whether anything comes of following a process's short files. What is asked for of one when it is opened may come in time; once the program reads it the kernel is as
+/// fast as anybody. Where nothing is asked for, time after time, ever fewer are followed.
+#[derive(Debug, Default)]
+struct Short {
+    /// Of so many in succession nothing was asked for.
+    vain: u32,
+    /// So many were not followed when that was agreed on last.
+    passed: u32,
+}
+
+impl Short {
+    /// As many as tell of what is asked for when files are opened (`Openings`).
+    const FEW: u32 = 16;
+    /// Most that aren't followed before one is: of a thousand files half a dozen are heard, which a change of the program's ways is noticed by.
+    const MOST: u32 = 128;
+
+    fn opened(&mut self, fruitful: bool) -> u32 {
+        if fruitful {
+            *self = Short::default();
+            return 0;
+        }
+        self.vain += 1;
+        if self.vain < Short::FEW {
+            return 0;
+        }
+        self.passed = (self.passed * 2).clamp(Short::FEW, Short::MOST);
+        self.passed
+    }
+}
+
 /// A process that is followed.
 pub(super) struct ProcState {
     pid: u32,
@@ -161,6 +191,8 @@ pub(super) struct ProcState {
     walked: Option<Moment>,
     /// What it owes the others of the service's time.
     debt: Debt,
+    /// Whether anything comes of following its short files.
+    short: Short,
     /// Files that it has named which must never be opened.
     untouchable: usize,
     /// Nothing more is done for it.
@@ -185,6 +217,7 @@ impl ProcState {
             hinted: (0, 0),
             walked: None,
             debt: Debt::default(),
+            short: Short::default(),
             untouchable: 0,
             left_alone: false,
         }
@@ -244,6 +277,11 @@ impl ProcState {
     /// A descriptor is followed no more.
     pub(super) fn unfollow(&mut self, fd: u16) -> Option<Desc> {
         self.descs.remove(&fd)
+    }
+
+    /// It has opened a short file ([`shm::SHORT`]), of which something was asked for or not: how many of the next need not be followed.
+    pub(super) fn opens_short(&mut self, fruitful: bool) -> u32 {
+        self.short.opened(fruitful)
     }
 
     /// Its mappings that are looked at.
@@ -447,7 +485,8 @@ impl<K: Kernel> Service<K> {
         let over = self
             .processes
             .get(i)
-            .is_none_or(|p| p.is_over(&self.kernel));
+            .is_none_or(|p| p.is_over(&self.kernel))
+            || self.kernel.is_ending(&self.shared, i);
         let proc = self.shared.proc(i);
         if proc.closed.swap(1, AcqRel) == 0 && !over {
             match self.shared.is_filtered(i) {

@@ -8,6 +8,8 @@ use crate::clock::Moment;
 const RECENT: Duration = Duration::from_millis(50);
 /// The shortest sleep, after something was heard: half of what a quick disk takes for a read …
 const SHORTEST: Duration = Duration::from_micros(50);
+/// … up to this one while nothing comes of what is heard: a look takes some 5 µs, which is a fortieth of it …
+const IDLING: Duration = Duration::from_micros(200);
 /// … the longest while a process is there that may begin to read any time …
 const LONGEST: Duration = Duration::from_millis(50);
 /// … while something goes on …
@@ -46,6 +48,8 @@ pub(super) struct Turns {
     event: Moment,
     /// That is so in this turn.
     stirred: bool,
+    /// Something was asked for because of it.
+    asked: Moment,
     /// It was looked which processes are over.
     census: Moment,
     /// Mappings were looked at, and are not for so long.
@@ -59,6 +63,7 @@ impl Turns {
             heard: now,
             event: now,
             stirred: false,
+            asked: now,
             census: now,
             maps: now,
             maps_pause: MAPPED,
@@ -75,6 +80,11 @@ impl Turns {
         if std::mem::take(&mut self.stirred) {
             self.event = now;
         }
+    }
+
+    /// Something was asked for because of what was heard, or is by who goes through trees.
+    pub(super) fn asks(&mut self, now: Moment) {
+        self.asked = now;
     }
 
     /// There was something to do.
@@ -133,7 +143,8 @@ impl Turns {
             // A program that was silent for long loses little by being heard late: a hundredth of that time.
             Awaited::Events => (silent / 100).clamp(BUSY, LONGEST),
         };
-        let pause = ((now - self.heard) / 4).clamp(SHORTEST, longest);
+        let shortest = ((now - self.asked) / 16).clamp(SHORTEST, IDLING);
+        let pause = ((now - self.heard) / 4).clamp(shortest, longest);
         match maps {
             true => pause.min(self.maps_pause),
             false => pause,
@@ -167,6 +178,7 @@ mod tests {
             let now = Moment::BEGINNING + 100_000 * MS;
             let ago = |ms: u32| Moment::BEGINNING + (100_000 - ms) * MS;
             let mut turns = Turns::new(Moment::BEGINNING);
+            turns.asks(now);
             turns.stir(true);
             turns.hears_no_more(ago(stirred));
             // What is calm changes nothing.
@@ -181,6 +193,25 @@ mod tests {
                 "{what:?}"
             );
         }
+    }
+
+    /// While nothing comes of what is heard it may be heard a little later.
+    #[test]
+    fn what_nothing_comes_of_is_heard_later() {
+        let mut now = Moment::BEGINNING;
+        let mut turns = Turns::new(now);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            turns.worked(now);
+            pauses.push(turns.pause(now, Awaited::Events, false));
+            now += MS;
+        }
+        assert_eq!(pauses[0], SHORTEST);
+        assert!(pauses.is_sorted());
+        assert_eq!(pauses[7], IDLING);
+        turns.asks(now);
+        turns.worked(now);
+        assert_eq!(turns.pause(now, Awaited::Events, false), SHORTEST);
     }
 
     /// Mappings of which something is asked for are looked at often, others ever more rarely, and none for longer than it is not.

@@ -97,7 +97,7 @@ pub trait Readers {
     fn walks(&self) -> bool;
     /// Bytes of which programs have given the kernel hints.
     fn hinted(&self) -> u64;
-    /// Whether files that programs have read at random are on their way from a device as a whole.
+    /// Whether files that programs have read at random, or parts of them, are on their way from a device as a whole.
     fn is_streaming(&self, device: DeviceId) -> bool;
 }
 

@@ -24,9 +24,6 @@ const MOST_AT_ONCE: usize = 16;
 /// Files that were found cached in succession, after which none is fetched before one is opened that isn't.
 const CACHED: u32 = 16;
 
-/// Of so many that were opened last it is known by which processes.
-const OPENERS: usize = 32;
-
 /// What calls take that open a file and have it fetched, µs.
 #[derive(Debug, Default)]
 struct Calls {
@@ -172,8 +169,6 @@ pub(super) struct DenseDirectories {
     /// When a file was opened last, µs, and whether it was not cached; how long it takes from one that isn't to the next open, of whichever process.
     last: Option<(f64, bool)>,
     from_cold_us: f64,
-    /// The processes that opened the latest ones.
-    openers: [usize; OPENERS],
     /// Files that were opened and not cached, and what listing directories has cost for that, µs.
     cold: u64,
     listing_us: f64,
@@ -183,8 +178,6 @@ pub(super) struct DenseDirectories {
 /// A file was opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
-    /// Entry of the process.
-    pub(super) proc: usize,
     /// It was not cached then.
     pub(super) cold: bool,
     /// Bytes.
@@ -203,8 +196,8 @@ pub(super) struct Bounds {
     pub(super) bandwidth: f64,
     /// See `dense.share`.
     pub(super) share: f64,
-    /// Processors that there are.
-    pub(super) processors: f64,
+    /// How likely it is that a processor's time is one that somebody else would have had.
+    pub(super) displaces: f64,
 }
 
 /// Something that is to be fetched: a file, unless it has more bytes.
@@ -234,6 +227,11 @@ impl DenseDirectories {
     /// Whether a file was asked for and isn't there.
     pub(super) fn awaits(&self, key: InodeKey) -> bool {
         self.asked.contains_key(&key)
+    }
+
+    /// Whether any file was asked for and isn't there.
+    pub(super) fn awaits_any(&self) -> bool {
+        !self.asked.is_empty()
     }
 
     /// Whether files are ahead of the program, so that each that it opens says something.
@@ -271,11 +269,10 @@ impl DenseDirectories {
 
     /// At time `now`, µs, a file was opened that nobody had foreseen otherwise.
     pub(super) fn opened(&mut self, place: &Place, open: &Open, now: f64) {
-        let Open { proc, cold, size } = *open;
+        let Open { cold, size } = *open;
         if let Some((last, true)) = self.last.replace((now, cold)) {
             approach(&mut self.from_cold_us, (now - last).max(1.0));
         }
-        self.openers[self.opened.0 as usize % OPENERS] = proc + 1;
         self.opened.0 += 1;
         self.opened.1 += size;
         let key = place.key();
@@ -364,16 +361,6 @@ impl DenseDirectories {
         Some(Place { dir, entry })
     }
 
-    /// Processes that have opened files lately.
-    fn processes(&self) -> usize {
-        let mut openers = self.openers;
-        openers.sort_unstable();
-        openers
-            .chunk_by(|a, b| a == b)
-            .filter(|of| of[0] > 0)
-            .count()
-    }
-
     fn price(&self, bounds: &Bounds) -> Price {
         let calls = &self.calls;
         let miss_us = self.miss_us(bounds);
@@ -383,9 +370,7 @@ impl DenseDirectories {
             _ => calls.one_us(),
         };
         let has_room = calls.have_room();
-        // The processor may be one that a process of the run would have.
-        let busy = self.processes() as f64 / bounds.processors;
-        let displaced = calls.processor_us * busy.min(1.0);
+        let displaced = calls.processor_us * bounds.displaces;
         let hurried = if has_room { calls.waits_us() } else { alone };
         Price {
             miss_us,
@@ -437,6 +422,7 @@ impl DenseDirectories {
             && (price.has_room || self.calls.one_of_many_us > 0.0)
         {
             self.due = 0;
+            self.verdict = Some(Verdict::No);
             return wanted;
         }
         // Where there is no room, and while that isn't known, so many are made at once, and then none before all are done: then a head goes from file to file.
@@ -473,10 +459,13 @@ impl DenseDirectories {
         wanted
     }
 
-    /// A file is there that was asked for: `bytes` of it had been missing, or something else (`cold`), and the call took so long, and so much of a
-    /// processor's time, µs.
-    pub(super) fn arrived(&mut self, key: InodeKey, bytes: u64, cold: bool, took_us: [f64; 2]) {
-        let [us, processor_us] = took_us;
+    /// A file that was fetched has taken so much of a processor's time, µs.
+    pub(super) fn takes_processor(&mut self, us: f64) {
+        approach(&mut self.calls.processor_us, us);
+    }
+
+    /// A file is there that was asked for: `bytes` of it had been missing, or something else (`cold`), and the call took so long, µs.
+    pub(super) fn arrived(&mut self, key: InodeKey, bytes: u64, cold: bool, us: f64) {
         let Some(asked) = self.asked.remove(&key) else {
             return;
         };
@@ -491,7 +480,6 @@ impl DenseDirectories {
         }
         if cold {
             self.found_cached = 0;
-            approach(&mut self.calls.processor_us, processor_us);
         } else {
             self.found_cached += 1;
         }
@@ -656,15 +644,7 @@ mod tests {
             stock_us += CACHED_US + if first { device.file_us } else { 0.0 };
             cached.insert(key);
             let waits = coming.iter().find(|c| c.2 == key).map(|c| c.0);
-            dense.opened(
-                &place,
-                &Open {
-                    proc: 0,
-                    cold,
-                    size: SIZE,
-                },
-                now,
-            );
+            dense.opened(&place, &Open { cold, size: SIZE }, now);
             now = match (cold, waits) {
                 (false, _) => now + CACHED_US,
                 (true, Some(until)) => until.max(now) + CACHED_US,
@@ -677,7 +657,7 @@ mod tests {
                     latency_us: 200.0,
                     bandwidth: BANDWIDTH,
                     share: 0.05,
-                    processors: 2.0,
+                    displaces: 0.5,
                 };
                 let wanted = dense.wanted(&bounds);
                 fetched += wanted.len();
@@ -690,7 +670,8 @@ mod tests {
                     break;
                 };
                 cached.insert(key);
-                dense.arrived(key, SIZE, true, [end - begun, 20.0]);
+                dense.arrived(key, SIZE, true, end - begun);
+                dense.takes_processor(20.0);
             }
         }
         Outcome {

@@ -219,6 +219,10 @@ impl Kernel for Machine {
         self.program.borrow().over
     }
 
+    fn is_ending(&self, _books: &Books, _proc: usize) -> bool {
+        self.program.borrow().over
+    }
+
     fn is_confined(&self, _pid: u32, _turn: usize) -> bool {
         false
     }

@@ -14,6 +14,15 @@ pub const MOST: usize = 4;
 pub unsafe fn path(file: Text, arena: &mut Arena) -> Option<Text> {
     // SAFETY: as promised; the arena has room.
     unsafe {
+        // What has neither is an installed one's name, which `main` looks up.
+        let (mut i, mut is_file) = (0, false);
+        while byte(file, i) != 0 {
+            is_file |= matches!(byte(file, i), b'/' | b'.');
+            i += 1;
+        }
+        if !is_file {
+            return None;
+        }
         let mut status = core::mem::MaybeUninit::<libc::stat>::uninit();
         let status = status.as_mut_ptr();
         if call(libc::SYS_stat, file as usize, status as usize, NOTHING, 0) != 0

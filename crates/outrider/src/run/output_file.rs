@@ -1,11 +1,17 @@
 //! A file that a flag names and a run writes into, bit by bit or as a whole.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, renameat,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
 
 use crate::output::{Failure, show};
 
@@ -34,8 +40,10 @@ pub struct OutputFile {
     reserved: Option<File>,
     /// It was not there before.
     made: bool,
-    /// Whose place a whole new file takes, however often: the file itself, behind all links.
-    whole: Option<PathBuf>,
+    /// The file itself, behind all links there were. What is put into its place later is followed nowhere: others may write to its directory.
+    place: Option<PathBuf>,
+    /// A whole new file takes its place, however often.
+    whole: bool,
     /// It was open before, under a number: what others write there stays where it is.
     is_theirs: bool,
     /// A pipe is held open, for reading too: nobody waits for a reader who comes late, and he doesn't see its end before.
@@ -103,33 +111,55 @@ impl OutputFile {
             unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE) };
         }
         let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
-        let whole = match place {
-            Some(Place::File(path)) if way == Way::Whole && is_file => Some(path),
+        let place = match place {
+            Some(Place::File(place)) => Some(place),
             _ => None,
         };
+        let whole = way == Way::Whole && is_file && place.is_some();
         Ok(OutputFile {
             flag,
             path: path.to_owned(),
             file: Some(file),
             reserved: None,
             made,
+            place,
             whole,
             is_theirs,
             is_pipe,
         })
     }
 
-    /// Removes the file if it was made.
+    /// Removes the file if it was made, and nothing else that has its name by now.
     fn undo(&self) {
-        if self.made {
-            let path = self.path.canonicalize();
-            let _ = fs::remove_file(path.as_ref().unwrap_or(&self.path));
+        let made = self.file.as_ref().filter(|_| self.made);
+        let (Some(made), Ok((dir, name))) = (made.and_then(|f| f.metadata().ok()), self.at())
+        else {
+            return;
+        };
+        let is = statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
+        if is.is_ok_and(|is| (is.st_dev, is.st_ino) == (made.dev(), made.ino())) {
+            let _ = unlinkat(&dir, name, AtFlags::empty());
         }
+    }
+
+    /// The directory of the file itself, reached as it was found, and the name in it.
+    fn at(&self) -> io::Result<(OwnedFd, &OsStr)> {
+        let place = self.place.as_deref();
+        let parts = place.and_then(|p| Some((p.parent()?, p.file_name()?)));
+        let (parent, name) = parts.ok_or(io::ErrorKind::NotFound)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let dir = match openat2(CWD, parent, flags, Mode::empty(), links) {
+            // Before Linux 5.6, or under a filter that doesn't know it.
+            Err(Errno::NOSYS | Errno::PERM) => openat(CWD, parent, flags, Mode::empty()),
+            other => other,
+        };
+        Ok((dir?, name))
     }
 
     /// All files could be opened.
     fn begin(&mut self) -> Result<(), Refused> {
-        if self.whole.is_some() {
+        if self.whole {
             if self.made {
                 self.undo();
                 self.file = None;
@@ -168,6 +198,9 @@ impl OutputFile {
 
     /// Where it lies, for programs that may change their directory.
     pub fn path(&self) -> Result<PathBuf, Failure> {
+        if let Some(place) = &self.place {
+            return Ok(place.clone());
+        }
         let path = self.path.canonicalize();
         path.map_err(|e| named(self.flag, &self.path, &e))
     }
@@ -180,16 +213,17 @@ impl OutputFile {
 
     /// The file, to be written by this process and others.
     pub fn file(&self) -> io::Result<File> {
-        match (&self.file, &self.whole) {
-            (Some(file), _) => file.try_clone(),
-            // Nothing may be made beside it any more.
-            (None, path) => {
-                let mut options = File::options();
-                let path = path.as_ref().unwrap_or(&self.path);
-                options.write(true).create(true).truncate(false);
-                // What is there by now may be a pipe that nobody reads.
-                options.custom_flags(libc::O_NONBLOCK).open(path)
-            }
+        if let Some(file) = &self.file {
+            return file.try_clone();
+        }
+        // Nothing may be made beside it any more. What is there by now may be a pipe that nobody reads, or another name of a file that others chose.
+        let (dir, name) = self.at()?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = Mode::from_raw_mode(0o666);
+        let file = File::from(openat(&dir, name, flags | OFlags::CLOEXEC, mode)?);
+        match file.metadata()?.nlink() {
+            0 | 1 => Ok(file),
+            _ => Err(io::ErrorKind::AlreadyExists.into()),
         }
     }
 
@@ -236,43 +270,54 @@ impl OutputFile {
     /// Puts a new file with `text` in the place of the old one, whose owner and mode it has. `false` where that can't be: then the old one is to be
     /// overwritten. With an error there was no room for all of the text, and the old one is as it was.
     fn replace(&self, text: &str) -> io::Result<bool> {
-        let Some(path) = &self.whole else {
+        if !self.whole {
+            return Ok(false);
+        }
+        let Ok((dir, name)) = self.at() else {
             return Ok(false);
         };
-        let mut name = OsString::from(".");
-        name.push(path.file_name().unwrap_or_default());
-        name.push(format!(".{}", std::process::id()));
-        let new = path.with_file_name(name);
-        let Ok(mut file) = File::options().write(true).create_new(true).open(&new) else {
+        let mut new = OsString::from(".");
+        new.push(name);
+        new.push(format!(".{}", std::process::id()));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let Ok(file) = openat(&dir, &new, flags, Mode::from_raw_mode(0o666)) else {
             return Ok(false);
         };
-        let alike = match fs::metadata(path) {
-            // Its other names are to have the text, too.
-            Ok(before) if before.nlink() > 1 || !before.is_file() => false,
-            Ok(before) => take_after(&file, &before).is_ok(),
-            Err(e) => e.kind() == io::ErrorKind::NotFound,
+        let mut file = File::from(file);
+        let its = || self.file.as_ref().and_then(|f| fstat(f).ok());
+        let alike = match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(before) => match FileType::from_raw_mode(before.st_mode) {
+                // Its other names are to have the text, too, if it is the one that was there.
+                FileType::RegularFile if before.st_nlink > 1 && self.file.is_some() => false,
+                FileType::RegularFile if before.st_nlink > 1 => true,
+                FileType::RegularFile => take_after(&file, &before).is_ok(),
+                // Somebody has put it there since.
+                FileType::Symlink => its().is_none_or(|its| take_after(&file, &its).is_ok()),
+                _ => false,
+            },
+            Err(e) => e == Errno::NOENT,
         };
+        let rename = || renameat(&dir, &new, &dir, name).is_ok();
         let written = match alike {
-            true => file
-                .write_all(text.as_bytes())
-                .map(|()| fs::rename(&new, path).is_ok()),
+            true => file.write_all(text.as_bytes()).map(|()| rename()),
             false => Ok(false),
         };
         if !matches!(written, Ok(true)) {
-            let _ = fs::remove_file(&new);
+            let _ = unlinkat(&dir, &new, AtFlags::empty());
         }
         written
     }
 }
 
-/// Gives a new file the owner and the mode of the one before. Whose that was it stays, or it is not replaced.
-fn take_after(file: &File, before: &fs::Metadata) -> io::Result<()> {
+/// Gives a new file the owner and the permissions of the one before. Whose that was it stays, or it is not replaced.
+fn take_after(file: &File, before: &Stat) -> io::Result<()> {
     let new = file.metadata()?;
-    if (new.uid(), new.gid()) != (before.uid(), before.gid()) {
-        std::os::unix::fs::fchown(file, Some(before.uid()), Some(before.gid()))?;
+    if (new.uid(), new.gid()) != (before.st_uid, before.st_gid) {
+        std::os::unix::fs::fchown(file, Some(before.st_uid), Some(before.st_gid))?;
     }
-    if new.mode() != before.mode() {
-        file.set_permissions(before.permissions())?;
+    let permissions = before.st_mode & 0o777;
+    if new.mode() & 0o777 != permissions {
+        file.set_permissions(Permissions::from_mode(permissions))?;
     }
     Ok(())
 }

@@ -260,6 +260,8 @@ fn document(
         totals.insert("events".into(), json!(h.events.load(Relaxed)));
         totals.insert("events_dropped".into(), json!(h.dropped.load(Relaxed)));
         totals.insert("resident_bytes".into(), json!(h.resident.load(Relaxed)));
+        let passed = h.passed_files.load(Relaxed);
+        totals.insert("passed_files".into(), json!(passed));
         totals.insert("requests".into(), json!(h.notes.requests.load(Relaxed)));
         totals.insert("wake_ups".into(), json!(h.wakeups.load(Relaxed)));
         let [walked, opened] = &h.walked;
@@ -627,6 +629,10 @@ fn table(
                 "{} read of files that were cached when they were opened\n",
                 bytes(resident)
             );
+        }
+        let passed = h.passed_files.load(Relaxed);
+        if passed > 0 {
+            out += &format!("{passed} short files not followed, since nothing came of that\n");
         }
         out += &format!(
             "{} requests, {} events, {} dropped, {} calls saved\n",

@@ -124,8 +124,8 @@ pub enum Found {
         bytes: u64,
         /// Something was read.
         cold: bool,
-        /// What that took, and a processor's time for it, µs.
-        took_us: [f64; 2],
+        /// What that took, µs.
+        took_us: f64,
     },
     /// A directory is listed. One that can't be has no entries.
     Listed {
@@ -588,7 +588,7 @@ mod tests {
 
         fn go(self: Box<Self>, _: &Bench<'_>) {
             let key = InodeKey::default();
-            let (bytes, cold, took_us) = (0, false, [0.0; 2]);
+            let (bytes, cold, took_us) = (0, false, 0.0);
             let found = Found::Opened {
                 key,
                 bytes,

@@ -492,6 +492,11 @@ impl Kernel for Recorder {
         self.note_unusual("over", &pid.to_string(), answer, false)
     }
 
+    fn is_ending(&self, _shared: &Shared, proc: usize) -> bool {
+        let answer = self.system.is_ending(&self.real, proc);
+        self.note_unusual("ending", &proc.to_string(), answer, false)
+    }
+
     fn is_confined(&self, pid: u32, turn: usize) -> bool {
         let answer = self.system.is_confined(pid, turn);
         self.note_unusual("confined", &pid.to_string(), answer, false)

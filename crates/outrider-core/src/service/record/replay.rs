@@ -606,6 +606,10 @@ impl Kernel for Replayer {
         self.ask_now("over", &pid.to_string()).unwrap_or(false)
     }
 
+    fn is_ending(&self, _shared: &Shared, proc: usize) -> bool {
+        self.ask_now("ending", &proc.to_string()).unwrap_or(false)
+    }
+
     fn is_confined(&self, pid: u32, _turn: usize) -> bool {
         self.ask_now("confined", &pid.to_string()).unwrap_or(false)
     }

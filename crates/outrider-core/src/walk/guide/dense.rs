@@ -1,8 +1,9 @@
 //! Files that processes open in no order.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use outrider_sys::units::{DeviceId, InodeKey};
+use outrider_sys::{counters, raw};
 
 use super::super::dense::{Bounds, Open};
 use super::super::link::Opened;
@@ -13,9 +14,79 @@ use crate::ledger::Holder;
 use crate::shm::Origin;
 use crate::tree::known::Place;
 
+/// What there is of processors, and what this process takes of them.
+pub(super) struct Processors {
+    /// So many there are …
+    count: f64,
+    /// … and when it was looked last what they had done, and how busy they were before that.
+    looked: Instant,
+    before: Option<counters::Processors>,
+    busy: f64,
+    /// What this process had taken at the last look, while files were being fetched, µs, and in how many came: to hear of what is opened takes as long as to fetch it.
+    from_us: f64,
+    took_us: f64,
+    files: u32,
+}
+
+/// From one look at how busy processors are to the next: ten ticks of each one's clock.
+const LOOKS: Duration = Duration::from_millis(100);
+/// Files by which the time is divided that they take.
+const FILES: u32 = 8;
+/// How busy processors are before it is known.
+const PRIOR: f64 = 0.5;
+
+impl Processors {
+    pub(super) fn new() -> Processors {
+        Processors {
+            count: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
+            looked: Instant::now(),
+            before: counters::processors(),
+            busy: PRIOR,
+            from_us: 0.0,
+            took_us: 0.0,
+            files: 0,
+        }
+    }
+
+    /// How likely it is that all are busy, so that what is done in one displaces something.
+    fn displace(&mut self) -> f64 {
+        if self.looked.elapsed() >= LOOKS {
+            self.looked = Instant::now();
+            let now = counters::processors();
+            if let (Some(before), Some(now)) = (std::mem::replace(&mut self.before, now), now) {
+                let all = now.all.saturating_sub(before.all).max(1);
+                self.busy = now.busy.saturating_sub(before.busy) as f64 / all as f64;
+            }
+        }
+        self.busy.min(1.0).powf(self.count)
+    }
+
+    /// Files are asked for, after none was on its way.
+    fn begin(&mut self) {
+        self.from_us = Processors::taken_us();
+    }
+
+    /// A file is there: what each of the last has taken, µs, once there are enough.
+    fn fetched(&mut self) -> Option<f64> {
+        let now = Processors::taken_us();
+        self.took_us += now - std::mem::replace(&mut self.from_us, now);
+        self.files += 1;
+        (self.files == FILES).then(|| {
+            self.files = 0;
+            std::mem::take(&mut self.took_us) / f64::from(FILES)
+        })
+    }
+
+    /// What this process has taken so far, µs.
+    fn taken_us() -> f64 {
+        let (s, ns) = raw::clock(libc::CLOCK_PROCESS_CPUTIME_ID);
+        s as f64 * 1e6 + ns as f64 / 1e3
+    }
+}
+
 impl Guide {
     /// What may be fetched from a device of directories whose files are opened in no order.
-    fn bounds(&self, device: DeviceId) -> Bounds {
+    fn bounds(&mut self, device: DeviceId) -> Bounds {
         let model = self.lane.model(device);
         let walks: u64 = self.walks.values().map(|w| w.holding().held).sum();
         let grant = self.ledger.allowance(Holder::Walks).saturating_sub(walks);
@@ -25,7 +96,7 @@ impl Guide {
             latency_us: model.latency_us,
             bandwidth: model.bandwidth,
             share: self.share,
-            processors: self.processors,
+            displaces: self.processors.displace(),
         }
     }
 
@@ -52,7 +123,6 @@ impl Guide {
             let dense = self.dense.entry(device).or_default();
             let late = dense.awaits(key);
             let open = Open {
-                proc: opened.proc,
                 cold: opened.cold,
                 size: opened.size,
             };
@@ -98,11 +168,16 @@ impl Guide {
     }
 
     /// A file is there that was asked for, after so long, and so much of a processor's time, µs. `false`: not because files are opened in no order.
-    pub(super) fn has_arrived(&mut self, key: InodeKey, here: Here, took_us: [f64; 2]) -> bool {
+    pub(super) fn has_arrived(&mut self, key: InodeKey, here: Here, took_us: f64) -> bool {
         let dense = self.dense.get_mut(&key.device());
         let dense = dense.filter(|d| d.awaits(key));
         if let Some(dense) = dense {
             dense.arrived(key, here.bytes, here.cold, took_us);
+            if here.cold
+                && let Some(us) = self.processors.fetched()
+            {
+                dense.takes_processor(us);
+            }
             return true;
         }
         false
@@ -123,7 +198,11 @@ impl Guide {
             let Some(dense) = self.dense.get_mut(&device) else {
                 continue;
             };
+            let waits = dense.awaits_any();
             let (wanted, tally) = (dense.wanted(&bounds), dense.take_tally());
+            if !waits && !wanted.is_empty() {
+                self.processors.begin();
+            }
             let who = self.walks.get(&proc).and_then(|w| w.who);
             self.add_up(who, Origin::DenseDirectories, tally);
             for wanted in wanted {

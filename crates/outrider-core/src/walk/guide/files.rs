@@ -57,7 +57,7 @@ impl Guide {
     }
 
     /// A file is there that was fetched for a process.
-    pub(super) fn fetched(&mut self, proc: usize, key: InodeKey, here: Here, took_us: [f64; 2]) {
+    pub(super) fn fetched(&mut self, proc: usize, key: InodeKey, here: Here, took_us: f64) {
         let shared = self.link.shared.clone();
         let header = shared.header();
         header.walked[0].fetch_add(u64::from(here.cold), Relaxed);

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use places::Systems;
 
+use self::dense::Processors;
 use super::dense::DenseDirectories;
 use super::large::Large;
 use super::link::{Link, Message};
@@ -27,6 +28,8 @@ use crate::ledger::Ledger;
 use crate::shm::{self, Fate, Figure};
 use crate::tree::known::{Directory, Tree};
 
+/// Messages that are taken before what they say is acted on: as many as come while a thread is woken.
+const TOGETHER: usize = 16;
 /// Opens that are not told after a process turned out not to be foreseeable; each time twice as many.
 const REST: u32 = 256;
 pub(super) const LONGEST_REST: u32 = 1 << 16;
@@ -51,7 +54,7 @@ pub(super) struct Guide {
     dense: HashMap<DeviceId, DenseDirectories>,
     /// See `dense.share`; 0: nothing is fetched for that.
     share: f64,
-    processors: f64,
+    processors: Processors,
     began: Instant,
     /// The large directory that each process has listed last.
     large: HashMap<usize, Large>,
@@ -78,7 +81,7 @@ impl Guide {
             dense: HashMap::new(),
             share,
             began: Instant::now(),
-            processors: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
+            processors: Processors::new(),
             large: HashMap::new(),
             rests: HashMap::new(),
             systems: Systems::default(),
@@ -91,10 +94,17 @@ impl Guide {
     pub(super) fn run(mut self, told: &Receiver<Message>) {
         let thread = self.lane.thread();
         let lane = self.lane.clone();
+        let mut heard = Vec::new();
         while let Ok(message) = told.recv() {
             let _reads = thread.reads();
             let _asks = lane.asks();
-            if let Some(proc) = self.take(message) {
+            // Whoever is heard together is answered together.
+            let all = std::iter::once(message).chain(told.try_iter().take(TOGETHER));
+            for message in all {
+                let proc = self.take(message);
+                heard.extend(proc.filter(|proc| !heard.contains(proc)));
+            }
+            for proc in heard.drain(..) {
                 self.go_on(proc);
             }
         }
@@ -211,7 +221,7 @@ impl Guide {
         let excluded = &self.link.excluded;
         let call = match intent.target {
             Target::Entry(place, _) if !excluded.is_empty() && excluded.holds(&place.path()) => {
-                return self.fetched(proc, place.key(), Here::default(), [0.0; 2]);
+                return self.fetched(proc, place.key(), Here::default(), 0.0);
             }
             Target::Listing(Listing::Whole { path, .. }) if excluded.holds(&path) => {
                 let empty = Directory::new(path, InodeKey::default(), (0, 0), Vec::new());
