@@ -1240,7 +1240,7 @@ fn the_program_is_started_early_and_finds_the_same() {
     let joined = [&one, &other].map(|file| format!("--plugin={file}"));
     let lines: [(&[&str], &[&str]); 3] = [
         (&[], &["--mode", "predict+opt"]),
-        (&["--plugin", "observer"], &[&joined[1]]),
+        (&["--plugin", "./observer"], &[&joined[1]]),
         (
             &["--plugin", &one, "--mode", "app-only", "--plugin", &other],
             &["--mode=app-only", &joined[0], &joined[1]],
