@@ -274,7 +274,7 @@ struct Witness {
     replay: Option<Arc<Replay>>,
     places: Arc<Places>,
     began: Instant,
-    /// By the clock that file systems take times from.
+    /// No time that a file system has taken before is later, whether from the last tick or, as it does where somebody has asked for the one before, from the clock itself.
     began_at: (i64, i64),
     /// Where the log was read to.
     taken: u32,
@@ -333,7 +333,7 @@ impl Witness {
             replay,
             places,
             began: Instant::now(),
-            began_at: raw::clock(libc::CLOCK_REALTIME_COARSE),
+            began_at: raw::clock(libc::CLOCK_REALTIME),
             taken: 0,
             nodes: Vec::new(),
             by_path: ByName::default(),
