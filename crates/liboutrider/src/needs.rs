@@ -43,6 +43,19 @@ impl Path {
         self.then(decimal(number, &mut [0; 10]))
     }
 
+    /// The mount and the inode of what it leads to, if the kernel tells the mount (from 5.8 on). The system has no two mounts of one number.
+    fn mount(&self) -> Option<(u64, u64)> {
+        // SAFETY: plain data for which zero is a valid value.
+        let mut st: libc::statx = unsafe { core::mem::zeroed() };
+        let (path, to) = (self.bytes.as_ptr() as usize, &raw mut st as usize);
+        let (at, flags) = (libc::AT_FDCWD as usize, libc::AT_STATX_DONT_SYNC as usize);
+        let what = (libc::STATX_MNT_ID | libc::STATX_INO) as usize;
+        // SAFETY: a path that ends with a zero, and the kernel writes one struct statx.
+        let r = unsafe { raw::syscall6(libc::SYS_statx, at, path, flags, what, to, 0) };
+        let told = r == 0 && st.stx_mask & libc::STATX_MNT_ID != 0;
+        told.then_some((st.stx_mnt_id, st.stx_ino))
+    }
+
     /// `st_dev` and `st_ino` of what it leads to.
     fn leads_to(&self) -> Option<(u64, u64)> {
         // SAFETY: plain data for which zero is a valid value.
@@ -55,8 +68,12 @@ impl Path {
     }
 }
 
-/// Whether names mean the same here as for the runner: root directory and mounts are the same.
+/// Whether names mean the same here as for the runner: root directory and mounts are the same. A mount is part of one namespace, so that who has its root directory
+/// on the same mount sees the same mounts.
 fn shares_names_with(runner: u32) -> bool {
+    if let Some(own) = Path::new(b"/").mount() {
+        return Path::new(b"/proc/").number(runner).then(b"/root").mount() == Some(own);
+    }
     let own = |name: &[u8]| Path::new(b"/proc/self/").then(name).leads_to();
     let its = |name: &[u8]| {
         let path = Path::new(b"/proc/").number(runner).then(b"/");

@@ -163,21 +163,8 @@ impl Watch {
     /// Whether the process has this file mapped.
     pub fn has_mapped(&self, dev: u64, ino: u64) -> bool {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let Ok(maps) = openat(&self.directory, "maps", flags, Mode::empty()) else {
-            return false;
-        };
-        let wanted = format!("{:02x}:{:02x}", libc::major(dev), libc::minor(dev));
-        // ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR INODE NAME
-        let is_it = |line: &[u8]| {
-            let mut words = line
-                .split(u8::is_ascii_whitespace)
-                .filter(|w| !w.is_empty())
-                .skip(3);
-            words.next() == Some(wanted.as_bytes())
-                && words.next().and_then(crate::decimal) == Some(ino)
-        };
-        let maps = io::BufReader::new(File::from(maps));
-        maps.split(b'\n').any(|line| line.is_ok_and(|l| is_it(&l)))
+        let maps = openat(&self.directory, "maps", flags, Mode::empty());
+        maps.is_ok_and(|maps| lists(maps.into(), dev, ino))
     }
 
     fn label(&self) -> Vec<u8> {
@@ -414,6 +401,23 @@ const SECBIT_NO_SETUID_FIXUP: libc::c_ulong = 1 << 2;
 /// linux/capability.h.
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
+/// Whether a process's list of mappings has this file.
+fn lists(maps: File, dev: u64, ino: u64) -> bool {
+    let wanted = format!("{:02x}:{:02x}", libc::major(dev), libc::minor(dev));
+    // ADDRESSES PERMISSIONS OFFSET MAJOR:MINOR INODE NAME
+    let is_it = |line: &[u8]| {
+        let mut words = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|w| !w.is_empty())
+            .skip(3);
+        words.next() == Some(wanted.as_bytes())
+            && words.next().and_then(crate::decimal) == Some(ino)
+    };
+    // Of a process that is over by now each further read fails.
+    let lines = io::BufReader::new(maps).split(b'\n');
+    lines.map_while(Result::ok).any(|line| is_it(&line))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -434,8 +438,11 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!watch.is_like_this());
+        let maps = File::open(format!("/proc/{}/maps", child.id())).unwrap();
         child.wait().unwrap();
         assert!(watch.is_ending());
+        // What can't be read has an end, too.
+        assert!(!lists(maps, 1, 1) && !watch.has_mapped(1, 1));
     }
 
     /// SPEC B16: a process is like itself and its children; one with another user is not.

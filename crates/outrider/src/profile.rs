@@ -436,7 +436,7 @@ fn merge(args: &ProfileMergeArgs) -> Outcome {
         all.for_each(|next| first.merge(next));
         Some(first)
     };
-    store::change(&into, merged).map_err(|e| refused(&args.into, &e))?;
+    store::change(&into, None, merged).map_err(|e| refused(&args.into, &e))?;
     Ok(0)
 }
 
@@ -475,7 +475,7 @@ fn prune(args: &ProfilePruneArgs) -> Outcome {
         dropped = before - profile.entries.len();
         Some(profile)
     };
-    store::change(&file, pruned).map_err(|e| refused(name, &e))?;
+    store::change(&file, None, pruned).map_err(|e| refused(name, &e))?;
     writeln!(out, "dropped {}", count(dropped, "need"))?;
     Ok(0)
 }

@@ -1,5 +1,6 @@
 //! `outrider run --remember`: which profile a job has, and what its service is handed.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use outrider_core::needs::{self, Mapped};
 use outrider_core::profile::format::Bad;
 use outrider_core::profile::observe::Subject;
-use outrider_core::profile::store::{self, Trouble};
+use outrider_core::profile::store::{self, Stamp, Trouble};
 use outrider_core::profile::{Job, Profile};
 use outrider_sys::units::InodeKey;
 use outrider_sys::{handover, mapped, raw};
@@ -61,7 +62,7 @@ pub fn refused(name: impl AsRef<OsStr>, why: &Trouble) -> Failure {
 /// A job that is to be remembered, in the runner.
 pub struct Remembered {
     file: PathBuf,
-    profile: Option<Profile>,
+    profile: Cell<Option<(Profile, Stamp)>>,
     command: Vec<OsString>,
     directory: PathBuf,
     files: Vec<PathBuf>,
@@ -94,8 +95,8 @@ impl Remembered {
             }
             file => file?,
         };
-        let profile = match store::read(&file) {
-            Ok(profile) if profile.relative => {
+        let profile = match store::read_stamped(&file) {
+            Ok((profile, _)) if profile.relative => {
                 return Err(Failure::usage(format!(
                     "{}: a portable profile; accepted is one that outrider profile import has given a root",
                     show(name)
@@ -124,7 +125,7 @@ impl Remembered {
             .chain(arguments.filter(|a| a.as_os_str().len() < needs::LONGEST));
         Ok(Ok(Remembered {
             file,
-            profile,
+            profile: Cell::new(profile),
             command: command.to_vec(),
             files: files.take(64).collect(),
             directory,
@@ -162,11 +163,11 @@ impl Remembered {
         self.log.as_ref().map(|(fd, _)| fd.as_raw_fd())
     }
 
-    /// What the service is handed, a child of `runner`.
+    /// What the service is handed, a child of `runner`. What the profile has is handed on once.
     pub fn job(&self, runner: u32) -> Job {
         Job {
             file: self.file.clone(),
-            profile: self.profile.clone(),
+            profile: self.profile.take(),
             command: self.command.iter().map(|a| a.as_bytes().to_vec()).collect(),
             subject: Subject {
                 runner,

@@ -325,9 +325,9 @@ fn hostile_profiles_open_nothing() {
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
     let totals = &report["totals"];
-    // Look-ups have their bound, too: so many blocks as a slice has.
+    // Look-ups have their bound, too: so many blocks as a slice has. What isn't there is passed over as what is cached is.
     let lost = number(totals, "remembered_lost");
-    assert!((1000..9000).contains(&lost), "{totals}");
+    assert!((100..9000).contains(&lost), "{totals}");
     assert_eq!(cached_pages(&at("real/target")), 0, "a link was followed");
     if is_root() {
         assert_eq!(cached_pages(&at("secret")), 0, "a secret was read");
@@ -529,6 +529,85 @@ fn a_cached_run_looks_at_little() {
         number(&totals, "remembered_fetched_bytes") < 16 * PAGE,
         "{totals}"
     );
+}
+
+/// B15, B12: a run that needs what the profile has, and finds it cached, leaves the profile as it is; what has changed meanwhile is learned.
+#[test]
+fn what_is_right_is_left_as_it_is() {
+    let Some(bed) = Bed::new("what_is_right_is_left_as_it_is") else {
+        return;
+    };
+    let flag = remember(&bed.profile());
+    for _ in 0..3 {
+        bed.run(&[&flag]);
+    }
+    let argv = bed.argv();
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let warm = || {
+        run(&bed.dir, &[&flag], &argv);
+        fs::read(bed.profile()).unwrap()
+    };
+    // One of them may have learned what was touched last.
+    let profiles: Vec<Vec<u8>> = (0..4).map(|_| warm()).collect();
+    assert!(profiles.windows(2).any(|p| p[0] == p[1]));
+    let list = fs::read_to_string(&bed.list).unwrap();
+    let names: Vec<&str> = list.lines().filter(|l| !l.contains(' ')).collect();
+    for name in &names {
+        fs::write(name, vec![7; 4321]).unwrap();
+    }
+    warm();
+    let profile = format::decode(&warm()).unwrap();
+    let sizes = |e: &&Entry| names.iter().any(|n| e.path == Path::new(n));
+    let own: Vec<&Entry> = profile.entries.iter().filter(sizes).collect();
+    assert_eq!(own.len(), names.len());
+    assert!(own.iter().all(|e| e.size == 4321), "{own:?}");
+}
+
+/// B15: what a run makes for itself is not remembered, not even in its first second.
+#[test]
+fn what_a_run_makes_is_not_remembered() {
+    let Some(bed) = Bed::new("what_a_run_makes_is_not_remembered") else {
+        return;
+    };
+    let at = bed.disk.dir.join("made");
+    let script = format!(
+        "sleep 0.1; echo x > {0}; cat {0}; sleep 0.1; rm {0}",
+        at.display()
+    );
+    // The clock of a second may strike meanwhile.
+    for _ in 0..3 {
+        run(
+            &bed.dir,
+            &[&remember(&bed.profile())],
+            &["sh", "-c", &script],
+        );
+        let profile = format::decode(&fs::read(bed.profile()).unwrap()).unwrap();
+        let made = profile.entries.iter().find(|e| e.path.ends_with("made"));
+        assert!(made.is_none(), "{made:?}");
+    }
+}
+
+/// B15: what a profile has fetched before a program reads it was there in time, and counts as read once.
+#[test]
+fn what_a_profile_fetched_is_not_missing() {
+    const SIZE: u64 = 32 << 20;
+    let Some(bed) = Bed::new("what_a_profile_fetched_is_not_missing") else {
+        return;
+    };
+    let file = bed.disk.dir.join("whole");
+    fs::write(&file, vec![5; SIZE as usize]).unwrap();
+    let flag = remember(&bed.profile());
+    let mut found = Vec::new();
+    for _ in 0..5 {
+        bed.cold();
+        let (_, totals) = run(&bed.dir, &[&flag], &["cat", file.to_str().unwrap()]);
+        let [missed, fetched] =
+            ["miss_bytes", "remembered_fetched_bytes"].map(|field| number(&totals, field));
+        found.push((missed, fetched));
+    }
+    // What it fetched while the program waited for it may be either.
+    let twice = |(missed, fetched): &&(u64, u64)| missed + fetched > SIZE + SIZE / 2;
+    assert!(found.iter().skip(1).filter(twice).count() < 2, "{found:?}");
 }
 
 /// B15: what is fetched of a profile is in the report as of every other source, all of it used or wasted, and explained.

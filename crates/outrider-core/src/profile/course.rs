@@ -4,8 +4,8 @@
 //! It goes on as there is memory for it and as the profile's [`Credit`] lasts. Where the files lie on a device with a head all of them are looked up first, in the
 //! order of their inodes, and then brought in the order of their places, one sweep as far as the memory reaches.
 //!
-//! What is cached costs a processor and gains nothing: where one entry after the other is found so, only one of several is looked at, until one is found cold; then
-//! what was passed over around it is made up for.
+//! What is cached costs a processor and gains nothing: few entries are asked for at a time until one is found cold, and where one after the other is cached, only one
+//! of several is looked at, several together; what was passed over around one that is cold is made up for.
 //!
 //! Nothing here makes a system call or knows the time.
 
@@ -28,11 +28,15 @@ use crate::tree::inode_block;
 pub const PIECE: u64 = 1 << 20;
 /// Errands that wait or go on at a time: four for each thread of the lane.
 pub const AHEAD: usize = 64;
+/// … before anything was found cold: what is cached needs no depth, and each errand that waits costs a thread more. As many as find something within one block of
+/// inodes.
+const SHALLOW: usize = 4;
 /// Names whose attributes one errand asks for.
 const NAMES: usize = 32;
 /// Bytes that a look-up is taken to cost: the block of an inode or of a directory.
 const LOOK_UP: u64 = PAGE;
-/// Entries that are looked at before a sweep, to see whether there is anything to be swept: the first that is cold ends that.
+/// Entries that are looked at before a sweep, to see whether there is anything to be swept: the first that is cold ends that. As many are looked at together where
+/// others were cached.
 const PROBES: usize = 8;
 
 /// What is wanted of a profile, by the numbers of its entries.
@@ -166,6 +170,8 @@ pub struct Course {
     calm: Calm,
     /// Errands that wait or go on.
     ahead: usize,
+    /// Something was not cached.
+    deep: bool,
     /// Bytes that were fetched and not needed yet.
     unused: u64,
     /// Entries that are left.
@@ -201,6 +207,7 @@ impl Course {
             pace: Pace::default(),
             calm: Calm::default(),
             ahead: 0,
+            deep: false,
             unused: 0,
             left,
             names: Vec::new(),
@@ -211,6 +218,16 @@ impl Course {
             next: None,
             profile,
         }
+    }
+
+    /// Leaves entries alone; how many these are of what is left.
+    pub fn leave(&mut self, alone: impl Fn(usize) -> bool) -> usize {
+        let all = self.left.len();
+        self.left.retain(|i| !alone(*i));
+        if self.left.is_empty() {
+            self.phase = Phase::Need;
+        }
+        all - self.left.len()
     }
 
     /// Where it is counted.
@@ -240,7 +257,12 @@ impl Course {
 
     /// What is to be asked for now, where so many bytes may be had and not needed yet. `None`: nothing, until something is done or needed, or there is more memory.
     pub fn next(&mut self, allowance: u64) -> Option<Wanted> {
-        if self.ahead >= AHEAD {
+        // Where all was cached so far depth gains nothing.
+        let most = match self.deep && self.calm.doubled < Calm::DOUBLED {
+            true => AHEAD,
+            false => SHALLOW,
+        };
+        if self.ahead >= most {
             return None;
         }
         let cost = self.make_up()?.1;
@@ -265,17 +287,25 @@ impl Course {
         Some(wanted)
     }
 
+    /// Nothing was done for longer than what is cached takes.
+    pub fn waits(&mut self) {
+        self.deep |= self.ahead > 0;
+    }
+
     /// What was asked for is done.
     pub fn done(&mut self, wanted: &Wanted, came: Came, now: Moment) {
         self.pace.done(self.ahead, came.bytes, now);
         self.ahead = self.ahead.saturating_sub(1);
         self.places.extend(came.places);
+        self.deep |= came.cold;
         match wanted {
-            Wanted::Probe(_) if came.cold => self.look(),
-            Wanted::Probe(_) => {
+            Wanted::Probe(_) if self.phase == Phase::Probing && came.cold => self.look(),
+            Wanted::Probe(_) if self.phase == Phase::Probing => {
                 self.calm.is_sure();
                 self.phase = Phase::Need;
             }
+            Wanted::Probe(entries) if came.cold => self.is_cold_again(entries),
+            Wanted::Probe(entries) => self.calm.found_cached(entries.len()),
             Wanted::Names(entries) if came.cold => self.is_cold(entries),
             Wanted::Names(entries) => self.calm.found_cached(entries.len()),
             Wanted::Pages(i, _) => {
@@ -295,8 +325,15 @@ impl Course {
     /// What was asked for is left alone: of what is cached that says nothing.
     pub fn left(&mut self, wanted: &Wanted) {
         self.ahead = self.ahead.saturating_sub(1);
-        if matches!(wanted, Wanted::Probe(_)) {
-            self.look();
+        match wanted {
+            Wanted::Probe(_) if self.phase == Phase::Probing => self.look(),
+            // Its first entry is what can't be looked at.
+            Wanted::Probe(entries) => entries
+                .iter()
+                .skip(1)
+                .rev()
+                .for_each(|i| self.left.push_front(*i)),
+            _ => {}
         }
     }
 
@@ -330,7 +367,19 @@ impl Course {
     /// Some of these entries were not cached.
     fn is_cold(&mut self, entries: &[usize]) {
         let around = entries.iter().map(|i| self.calm.found_cold(*i));
+        let passed: Vec<usize> = around.flatten().collect();
+        self.put_back(passed);
+    }
+
+    /// … which were only looked at.
+    fn is_cold_again(&mut self, entries: &[usize]) {
+        let around = entries.iter().map(|i| self.calm.found_cold(*i));
         let mut passed: Vec<usize> = around.flatten().collect();
+        passed.extend(entries);
+        self.put_back(passed);
+    }
+
+    fn put_back(&mut self, mut passed: Vec<usize>) {
         passed.sort_unstable();
         for i in passed.into_iter().rev() {
             self.left.push_front(i);
@@ -369,7 +418,7 @@ impl Course {
             }
         }
         match self.phase {
-            Phase::Need => self.in_order(),
+            Phase::Need => self.probes().or_else(|| self.in_order()),
             Phase::Probing if self.ahead > 0 => None,
             Phase::Probing => {
                 let n = self.left.len();
@@ -397,6 +446,19 @@ impl Course {
                 None
             }
         }
+    }
+
+    /// Where what came before was cached: entries that are looked at together.
+    fn probes(&mut self) -> Option<(Wanted, u64)> {
+        let mut each = Vec::new();
+        while self.calm.doubled == Calm::DOUBLED
+            && each.len() < PROBES
+            && self.names.is_empty()
+            && self.left.front().is_some_and(|i| *i >= self.calm.from)
+        {
+            each.extend(self.take());
+        }
+        (!each.is_empty()).then_some((Wanted::Probe(each), 0))
     }
 
     fn in_order(&mut self) -> Option<(Wanted, u64)> {
@@ -542,8 +604,9 @@ struct Calm {
 impl Calm {
     /// Entries after which one of twice as many is looked at: what an interpreter shares with all others is cached, and what it loads after that may not be.
     const ENOUGH: usize = 16;
-    /// One of eight is looked at, at least: so much of what is cold the program finds so itself.
-    const DOUBLED: u32 = 3;
+    /// One of 32 is looked at, at least: so much of what is cold the program finds so itself, at 4 files to a look that waits some 10 ms of a store that answers in
+    /// one. Looking at an entry takes 10 µs of a processor.
+    const DOUBLED: u32 = 5;
 
     fn stride(&self) -> usize {
         1 << self.doubled
@@ -646,7 +709,7 @@ mod tests {
                 places: places.into_iter().map(place).collect(),
             };
             course.done(&wanted, came, Moment::BEGINNING);
-            if !matches!(wanted, Wanted::Places(_)) {
+            if matches!(wanted, Wanted::Names(_) | Wanted::Pages(..)) {
                 asked.extend(entries);
             }
         }
@@ -719,12 +782,12 @@ mod tests {
     proptest! {
         /// Whatever is cold, no entry is asked for twice, and where an errand finds something cold its neighbours are asked for.
         #[test]
-        fn each_is_asked_for_once(cold in prop::collection::vec(0usize..400, 0..60), deep in 1usize..64) {
-            let cold: BTreeSet<usize> = cold.into_iter().flat_map(|at| at..at + 9).collect();
-            let asked = go(&profile(400, false), deep, |i| cold.contains(&i));
+        fn each_is_asked_for_once(cold in prop::collection::vec(0usize..1600, 0..60), deep in 1usize..64) {
+            let cold: BTreeSet<usize> = cold.into_iter().flat_map(|at| at..at + 33).collect();
+            let asked = go(&profile(1600, false), deep, |i| cold.contains(&i));
             let once: BTreeSet<usize> = asked.iter().copied().collect();
             prop_assert_eq!(once.len(), asked.len());
-            prop_assert!(cold.iter().filter(|i| **i < 400 - 9).all(|i| once.contains(i)));
+            prop_assert!(cold.iter().filter(|i| **i < 1600 - 33).all(|i| once.contains(i)));
         }
     }
 }

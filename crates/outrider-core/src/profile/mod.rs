@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use outrider_sys::units::{ByteRange, InodeKey};
+use outrider_sys::units::{ByteRange, InodeKey, PageRange};
 
 use crate::engine::Engine;
 use crate::exclude::Excluded;
@@ -32,9 +32,10 @@ use crate::explain::Explain;
 use crate::ledger::Ledger;
 use crate::shared::Shared;
 use crate::shm::lost;
-use observe::{Observer, Subject};
+use observe::{Needs, Observer, Subject};
 use place::Places;
 use replay::Replay;
+use store::Stamp;
 use terms::Terms;
 
 /// How long the end of a run waits for what was seen: looking at a few hundred large files takes some 10 ms.
@@ -44,8 +45,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Job {
     /// Where its profile is kept: an absolute path.
     pub file: PathBuf,
-    /// What it has, if there is one.
-    pub profile: Option<Profile>,
+    /// What it has, if there is one, and what its file was then.
+    pub profile: Option<(Profile, Stamp)>,
     /// The program and its arguments.
     pub command: Vec<Vec<u8>>,
     /// What is observed.
@@ -55,6 +56,8 @@ pub struct Job {
 /// A job that is remembered, in the service.
 pub struct Remember {
     file: PathBuf,
+    profile: Arc<Profile>,
+    stamp: Option<Stamp>,
     command: Vec<Vec<u8>>,
     directory: PathBuf,
     terms: Arc<Terms>,
@@ -75,7 +78,8 @@ impl Remember {
     ) -> Remember {
         let (places, terms) = (Arc::new(Places::new()), Arc::new(Terms::default()));
         let known = job.profile.is_some();
-        let profile = Arc::new(job.profile.unwrap_or_default());
+        let (profile, stamp) = job.profile.unzip();
+        let profile = Arc::new(profile.unwrap_or_default());
         let wanted = known && fetches && !profile.entries.is_empty();
         let start = || {
             Replay::start(
@@ -89,13 +93,15 @@ impl Remember {
         };
         let replay = wanted.then(start).flatten().map(Arc::new);
         let directory = job.subject.directory.clone();
-        let grounds = (places, terms.clone());
-        let observer = Observer::start(job.subject, shared, profile, replay.clone(), grounds);
+        let (known, grounds) = (profile.clone(), (places, terms.clone()));
+        let observer = Observer::start(job.subject, shared, known, replay.clone(), grounds);
         if observer.is_none() || wanted && replay.is_none() {
             shared.header().lose(lost::THREADS);
         }
         Remember {
             file: job.file,
+            profile,
+            stamp,
             command: job.command,
             directory,
             terms,
@@ -144,16 +150,22 @@ impl Remember {
         }
     }
 
+    /// How many of these pages of a large file were fetched because an earlier run had needed them, and have come.
+    pub fn brought(&self, file: InodeKey, pages: PageRange) -> u64 {
+        let replay = self.replay.as_ref();
+        replay.map_or(0, |replay| replay.brought(file, pages))
+    }
+
     /// The run is over: the profile is corrected. `seeks`: some device that was read from has a head.
     pub fn end(&mut self, shared: &Shared, seeks: bool) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         self.replay.iter().for_each(|r| r.end());
-        let seen = self.observer.as_ref().and_then(|o| o.end(PATIENCE));
+        let needs = self.observer.as_ref().and_then(|o| o.end(PATIENCE));
         let outcome = self.replay.as_ref().map(|replay| {
-            let seen = seen.as_deref().unwrap_or_default();
-            replay.outcome(seen)
+            let entries = needs.iter().flat_map(|needs| &needs.entries);
+            replay.outcome(entries.copied())
         });
         let outcome = outcome.unwrap_or_default();
         let header = shared.header();
@@ -164,15 +176,26 @@ impl Remember {
                 to.store(from.load(Relaxed), Relaxed);
             }
         }
-        let Some(seen) = seen else {
+        let Some(Needs { seen, known, .. }) = needs else {
             return header.lose(lost::PROFILE);
         };
+        let seeks = seeks || self.replay.as_ref().is_some_and(|r| r.seeks());
+        let fetched = |r: &Arc<Replay>| r.figures().fetched.load(Relaxed) >= model::LITTLE;
+        let same = known
+            && !self.replay.as_ref().is_none_or(fetched)
+            && self.profile.seeks == seeks
+            && self.profile.command == self.command
+            && self.profile.directory == self.directory;
+        // Where nothing was to be learned all that changes is when it was used.
+        if same && store::touch(&self.file).is_ok() {
+            return;
+        }
         let learn = |old: Option<Profile>| {
             // One that somebody has forgotten meanwhile, or damaged, begins anew.
             let mut profile = old.unwrap_or_default();
             profile.command.clone_from(&self.command);
             profile.directory.clone_from(&self.directory);
-            profile.seeks = seeks || self.replay.as_ref().is_some_and(|r| r.seeks());
+            profile.seeks = seeks;
             if profile.relative {
                 return Some(profile);
             }
@@ -180,7 +203,8 @@ impl Remember {
                 .learn(seen, outcome, store::now())
                 .then_some(profile)
         };
-        if store::change(&self.file, learn).is_err() {
+        let known = self.stamp.map(|stamp| (stamp, &*self.profile));
+        if store::change(&self.file, known, learn).is_err() {
             header.lose(lost::PROFILE);
         }
     }

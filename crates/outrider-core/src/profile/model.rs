@@ -175,7 +175,7 @@ pub struct Outcome {
 }
 
 /// Less than this fetched says nothing about a profile, bytes.
-const LITTLE: u64 = 1 << 20;
+pub(super) const LITTLE: u64 = 1 << 20;
 /// A run is bad if less than one byte of so many was used.
 const BAD_PART: u64 = 4;
 

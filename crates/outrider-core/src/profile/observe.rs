@@ -7,13 +7,16 @@
 //!   pages were touched. They are looked at ever more rarely, and only where a process has grown. Of processes without hooks the descriptors are looked at, too;
 //! - what of a large file is cached at the end and was not when it was first seen, or fetched by us: what the program has waited for.
 //!
+//! What the profile has and was seen by its name is believed to be what it was: the replay has looked it up, or at some of it where all is cached. Only if one of
+//! those has changed all of them are looked up, at the end.
+//!
 //! Small files count as needed whole. Of a large one of which no witness tells anything (everything was cached, and it was read by a hook that kept quiet) what
 //! the profile has stays, and a new one counts as needed from its beginning on, up to a bound.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -26,10 +29,10 @@ use outrider_sys::pagemap::Pagemap;
 use outrider_sys::raw;
 use outrider_sys::standing::Watch;
 use outrider_sys::units::{ByteRange, InodeKey, PAGE, PageRange, pages_of};
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 
-use super::model::{Need, Profile, Seen, join};
-use super::place::{Lost, Places};
+use super::model::{Entry, Need, Profile, Seen, join};
+use super::place::{Attributes, Lost, Places};
 use super::replay::{Before, Replay, complement, intersect};
 use super::terms::Terms;
 use crate::lock;
@@ -46,6 +49,8 @@ const UNKNOWN: u64 = 8 << 20;
 /// From one look at the log to the next: after one that has found something, and at most.
 const LOOK: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(20);
+/// … where all that a profile has is cached: nobody waits for what is in the log, and a look every 5 ms costs a thousandth of a processor.
+const CALM: Duration = Duration::from_millis(5);
 /// … and at the page tables, at first and at most.
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
@@ -83,7 +88,18 @@ const AGAIN: u32 = 4;
 const SURE: u32 = 20;
 
 /// The run is over.
-struct End(Sender<Vec<Seen>>);
+struct End(Sender<Needs>);
+
+/// What a run needed.
+#[derive(Default)]
+pub struct Needs {
+    /// All of it, in order.
+    pub seen: Vec<Seen>,
+    /// Of these the entries of the profile.
+    pub entries: Vec<usize>,
+    /// The profile tells all of it as it is: another run would be handed the same without this one.
+    pub known: bool,
+}
 
 /// What the service and the thread share.
 #[derive(Default)]
@@ -161,7 +177,7 @@ impl Observer {
     }
 
     /// The run is over: what was seen.
-    pub fn end(&self, patience: Duration) -> Option<Vec<Seen>> {
+    pub fn end(&self, patience: Duration) -> Option<Needs> {
         let (answer, answered) = channel();
         self.tell.send(End(answer)).ok()?;
         answered.recv_timeout(patience).ok()
@@ -170,10 +186,14 @@ impl Observer {
 
 /// Something that the run needs.
 struct Node {
+    /// Its number in the profile.
+    entry: Option<usize>,
+    /// Where it isn't there: its path.
     path: PathBuf,
     need: Need,
     size: u64,
     modified: i64,
+    /// 0: what it is was not looked up, but is what the profile says.
     device: u64,
     inode: u64,
     at_us: u64,
@@ -189,30 +209,41 @@ struct Node {
     maybe: bool,
 }
 
-/// What is kept of what a file is.
-#[derive(Clone, Copy)]
-struct Attributes {
-    key: InodeKey,
-    size: u64,
-    modified: i64,
+/// What something is that was looked up.
+struct Is {
+    is: Attributes,
+    kind: FileType,
+    /// When it was made, s and ns, if its file system knows.
+    born: Option<(i64, i64)>,
 }
 
-impl From<libc::stat> for Attributes {
-    fn from(st: libc::stat) -> Attributes {
-        Attributes {
-            key: InodeKey::new(st.st_dev, st.st_ino),
-            size: st.st_size.max(0) as u64,
-            modified: st.st_mtime,
-        }
-    }
-}
-
-impl From<rustix::fs::Stat> for Attributes {
-    fn from(st: rustix::fs::Stat) -> Attributes {
-        Attributes {
-            key: InodeKey::new(st.st_dev, st.st_ino),
-            size: st.st_size.max(0) as u64,
-            modified: st.st_mtime,
+impl Is {
+    fn of(found: impl AsFd) -> Option<Is> {
+        let what = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        match rustix::fs::statx(&found, "", AtFlags::EMPTY_PATH, what) {
+            Ok(st) => Some(Is {
+                is: Attributes {
+                    key: InodeKey::new(
+                        rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor),
+                        st.stx_ino,
+                    ),
+                    size: st.stx_size,
+                    modified: st.stx_mtime.tv_sec,
+                },
+                kind: FileType::from_raw_mode(st.stx_mode.into()),
+                born: (st.stx_mask & StatxFlags::BTIME.bits() != 0)
+                    .then_some((st.stx_btime.tv_sec, st.stx_btime.tv_nsec.into())),
+            }),
+            // A filter that doesn't know it.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+                let st = rustix::fs::fstat(&found).ok()?;
+                Some(Is {
+                    is: st.into(),
+                    kind: FileType::from_raw_mode(st.st_mode),
+                    born: None,
+                })
+            }
+            Err(_) => None,
         }
     }
 }
@@ -243,16 +274,30 @@ struct Witness {
     replay: Option<Arc<Replay>>,
     places: Arc<Places>,
     began: Instant,
-    began_s: i64,
+    /// No time that a file system has taken before is later, whether from the last tick or, as it does where somebody has asked for the one before, from the clock itself.
+    began_at: (i64, i64),
     /// Where the log was read to.
     taken: u32,
     nodes: Vec<Node>,
     by_path: ByName,
     by_key: HashMap<InodeKey, usize>,
+    /// Of each entry its node, if it was seen, and when its attributes were asked for by the name of a file or a directory, in µs.
+    of_entry: Vec<Option<usize>>,
+    asked_at: HashMap<usize, u64>,
+    /// Entries that were needed and not told yet.
+    news: Vec<usize>,
+    /// Files of the profile by their inodes, once somebody asks.
+    by_inode: Option<HashMap<u64, Vec<usize>>>,
+    /// A name that was taken from the log begins at a directory that may not be known for long.
+    hurries: bool,
+    /// Of directories in which something was looked up, whether their names led there without links, on a disk.
+    straight: HashMap<OsString, bool>,
     /// Names that were opened.
     known: HashSet<OsString>,
     /// Names whose attributes were asked for and that have not been looked up, with the time in µs; `None`: it has.
     looked: HashMap<OsString, Option<u64>>,
+    /// Names of the profile whose attributes were asked for.
+    listed_looks: usize,
     /// Of those that stand for all one for each block of inodes that is read at once and each directory, with the time in µs.
     stand_in: HashMap<(u64, u64, OsString), (OsString, u64)>,
     /// Entries of the profile.
@@ -267,6 +312,8 @@ struct Witness {
     believed: Option<Instant>,
     /// Looks at processes.
     looks: u64,
+    /// Between [`Witness::begins`] and [`Witness::pauses`].
+    begun: bool,
     profile: Arc<Profile>,
     terms: Arc<Terms>,
     desk: Arc<Desk>,
@@ -281,29 +328,33 @@ impl Witness {
         (places, terms): (Arc<Places>, Arc<Terms>),
         (desk, shared): (Arc<Desk>, Arc<Shared>),
     ) -> Witness {
-        let mut listed = ByName::default();
-        for (i, entry) in profile.entries.iter().enumerate() {
-            listed.insert(&entry.path, entry.need, i);
-        }
         Witness {
             subject,
             replay,
             places,
             began: Instant::now(),
-            began_s: raw::clock(libc::CLOCK_REALTIME).0,
+            began_at: raw::clock(libc::CLOCK_REALTIME),
             taken: 0,
             nodes: Vec::new(),
             by_path: ByName::default(),
             by_key: HashMap::new(),
+            of_entry: vec![None; profile.entries.len()],
+            asked_at: HashMap::new(),
+            news: Vec::new(),
+            by_inode: None,
+            hurries: false,
+            straight: HashMap::new(),
             known: HashSet::new(),
             looked: HashMap::new(),
+            listed_looks: 0,
             stand_in: HashMap::new(),
-            listed,
+            listed: ByName::default(),
             names: 0,
             ranges: 0,
             grown: HashMap::new(),
             believed: None,
             looks: 0,
+            begun: false,
             profile,
             terms,
             desk,
@@ -312,6 +363,9 @@ impl Witness {
     }
 
     fn run(mut self, told: &Receiver<End>) {
+        for (i, entry) in self.profile.entries.iter().enumerate() {
+            self.listed.insert(&entry.path, entry.need, i);
+        }
         let files = std::mem::take(&mut self.subject.files);
         if self.begins() {
             for (i, path) in files.iter().enumerate() {
@@ -325,14 +379,12 @@ impl Witness {
             let left = next.saturating_duration_since(Instant::now());
             match told.recv_timeout(look.min(left.max(LOOK))) {
                 Ok(End(answer)) => {
-                    let begins = self.begins();
+                    self.begins();
                     self.take_log(true);
                     self.take_reads();
                     self.look_up_names();
                     let seen = self.seen();
-                    if begins {
-                        self.pauses();
-                    }
+                    self.pauses();
                     let _ = answer.send(seen);
                     return;
                 }
@@ -346,9 +398,11 @@ impl Witness {
             // Reads are of files whose names come before.
             self.take_log(false);
             self.take_reads();
+            let heeds = self.replay.as_ref().is_none_or(|replay| replay.heeds());
             look = match self.taken == before {
                 true => (look * 2).min(IDLE),
-                false => LOOK,
+                false if heeds || std::mem::take(&mut self.hurries) => LOOK,
+                false => CALM,
             };
             if Instant::now() >= next {
                 let began = Instant::now();
@@ -362,22 +416,36 @@ impl Witness {
                 next = Instant::now() + pause;
             }
             self.pauses();
+            self.tell_news();
+        }
+    }
+
+    fn tell_news(&mut self) {
+        let news = std::mem::take(&mut self.news);
+        if let Some(replay) = self.replay.as_ref().filter(|_| !news.is_empty()) {
+            replay.needed(news);
         }
     }
 
     /// From here on something may be open for a moment; `false`: nothing may be.
-    fn begins(&self) -> bool {
+    fn begins(&mut self) -> bool {
         self.desk.busy.store(true, SeqCst);
-        let may = !self.terms.is_held_back();
-        if !may {
+        self.begun = !self.terms.is_held_back();
+        if !self.begun {
             self.pauses();
         }
-        may
+        self.begun
     }
 
     /// Nothing is open.
-    fn pauses(&self) {
+    fn pauses(&mut self) {
+        self.begun = false;
         self.desk.busy.store(false, SeqCst);
+    }
+
+    /// Whether more may be looked up: the service knows of it, and has not said meanwhile that nothing may be open.
+    fn may_look(&self) -> bool {
+        self.begun && !self.terms.is_held_back()
     }
 
     /// Something that is told finds no more room.
@@ -419,13 +487,14 @@ impl Witness {
         let began = Instant::now();
         // Who changes its directory is seen in the new one all the same, or in the old one, if it has just done so.
         let mut directories: HashMap<u32, PathBuf> = HashMap::new();
-        while !self.terms.is_held_back()
+        while self.may_look()
             && let Some(entry) = log.take(&mut self.taken, end)
         {
             if end && began.elapsed() > BACKLOG || !self.believes_log() {
                 return;
             }
-            let name = Path::new(std::ffi::OsStr::from_bytes(&entry.name));
+            let name = Path::new(OsStr::from_bytes(&entry.name));
+            self.hurries |= !name.is_absolute();
             let path = match (name.is_absolute(), entry.dir) {
                 (true, _) => name.to_owned(),
                 (_, libc::AT_FDCWD) => {
@@ -488,8 +557,11 @@ impl Witness {
 
     /// A name was opened; `maybe`: or it may be.
     fn opened(&mut self, path: &Path, maybe: bool) -> Option<usize> {
+        if let Some(i) = self.believed(path, maybe) {
+            return Some(i);
+        }
         if self.known.contains(path.as_os_str()) {
-            let known = self.by_path.get(path, Need::File);
+            let known = self.number(path, Need::File);
             if let Some(i) = known.filter(|_| !maybe) {
                 self.is_needed(i);
             }
@@ -509,8 +581,7 @@ impl Witness {
         }
         let own = path;
         let (path, found) = self.resolve(path)?;
-        let st = raw::fstat(found.as_raw_fd()).ok()?;
-        let need = match FileType::from_raw_mode(st.st_mode) {
+        let need = match found.kind {
             FileType::RegularFile => Need::File,
             FileType::Directory => Need::Listing,
             _ => return None,
@@ -520,21 +591,110 @@ impl Witness {
             self.known.remove(own.as_os_str());
             return None;
         }
-        let i = self.node(path, need, Some(&found), st.into(), maybe)?;
-        // What shows an opened file to others is left out where somebody watches.
-        let may = self.terms.is_allowed() && !self.terms.is_untouchable(self.nodes[i].key());
-        let node = &mut self.nodes[i];
-        if may && need == Need::File && node.size >= WHOLE && node.before.is_none() {
-            let end = pages_of(node.size);
-            let open = crate::fetch::reopen(found.as_fd(), OFlags::NOATIME).ok();
-            let missing = open.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
-            node.before = missing.map(|missing| complement(&missing, end));
+        let i = self.node(path, need, found.born, found.is, maybe)?;
+        let node = &self.nodes[i];
+        if need == Need::File && node.size >= WHOLE && node.before.is_none() {
+            self.nodes[i].before = self.cached(self.path(node), pages_of(node.size));
         }
         Some(i)
     }
 
+    /// A file or a directory of the profile was opened by its name.
+    fn believed(&mut self, path: &Path, maybe: bool) -> Option<usize> {
+        self.replay.as_ref()?;
+        let numbers = self.listed.0.get(path.as_os_str())?;
+        let entry = match (numbers[Need::File as usize], maybe) {
+            (None, false) => numbers[Need::Listing as usize]?,
+            (file, _) => file?,
+        };
+        self.entry(entry, maybe)
+    }
+
+    /// What the profile has was needed, `maybe`, and is what it was.
+    fn entry(&mut self, entry: usize, maybe: bool) -> Option<usize> {
+        if let Some(i) = self.of_entry[entry] {
+            if !maybe {
+                self.is_needed(i);
+            }
+            return Some(i);
+        }
+        if self.nodes.len() >= ENTRIES {
+            return None;
+        }
+        let known = &self.profile.entries[entry];
+        let is = Attributes {
+            key: InodeKey::new(0, known.inode),
+            size: known.size,
+            modified: known.modified,
+        };
+        Some(self.add(Some(entry), PathBuf::new(), known.need, is, maybe))
+    }
+
+    /// Adds what was needed, `maybe`, and not seen before.
+    fn add(
+        &mut self,
+        entry: Option<usize>,
+        path: PathBuf,
+        need: Need,
+        is: Attributes,
+        maybe: bool,
+    ) -> usize {
+        let i = self.nodes.len();
+        match entry {
+            Some(entry) => self.of_entry[entry] = Some(i),
+            None => self.by_path.insert(&path, need, i),
+        }
+        if !maybe {
+            self.news.extend(entry);
+        }
+        if need == Need::File && is.key.dev != 0 {
+            self.by_key.insert(is.key, i);
+        }
+        self.nodes.push(Node {
+            entry,
+            path,
+            need,
+            size: is.size,
+            modified: is.modified,
+            device: is.key.dev,
+            inode: is.key.ino,
+            at_us: self.now_us(),
+            touched: Vec::new(),
+            looks: 0,
+            looked: 0,
+            before: None,
+            maybe,
+        });
+        i
+    }
+
+    /// Which node this is.
+    fn number(&self, path: &Path, need: Need) -> Option<usize> {
+        match self.listed.get(path, need) {
+            Some(entry) => self.of_entry[entry],
+            None => self.by_path.get(path, need),
+        }
+    }
+
     /// Attributes of a name were told.
     fn looked(&mut self, path: PathBuf, sample: bool) {
+        if self.replay.is_some()
+            && let Some(numbers) = self.listed.0.get(path.as_os_str())
+        {
+            if let Some(entry) = numbers[Need::Attributes as usize] {
+                self.listed_looks += usize::from(self.of_entry[entry].is_none());
+                self.entry(entry, false);
+                return;
+            }
+            // It is looked for before it is opened.
+            if let Some(entry) = numbers.iter().flatten().next() {
+                let at_us = self.now_us();
+                let before = self.asked_at.len();
+                self.asked_at.entry(*entry).or_insert(at_us);
+                self.listed_looks += self.asked_at.len() - before;
+                return;
+            }
+        }
         if self.looked.contains_key(path.as_os_str()) || !self.has_room(&path) {
             return;
         }
@@ -564,16 +724,21 @@ impl Witness {
 
     /// Remembers a name that may stand for all whose inodes are read with its own: of several that which comes first in their order, in each run the same.
     fn may_stand_in(&mut self, path: &Path, at_us: u64) {
-        let st = match self.places.find(path) {
-            Ok(found) => Some(found.st),
+        if !self.begun {
+            return;
+        }
+        let key = match self.places.find(path) {
+            Ok(found) => Some(found.key()),
             // Behind a link.
-            Err(Lost::Gone) => (self.resolve(path)).and_then(|f| raw::fstat(f.1.as_raw_fd()).ok()),
-            Err(Lost::LeftAlone) => None,
+            Err(Lost::Gone) if !self.lies_straight(path) => {
+                self.resolve(path).map(|(_, found)| found.is.key)
+            }
+            Err(Lost::Gone | Lost::LeftAlone) => None,
         };
-        let Some(st) = st else {
+        let Some(key) = key else {
             return;
         };
-        let (dev, block) = self.block(path, InodeKey::new(st.st_dev, st.st_ino));
+        let (dev, block) = self.block(path, key);
         let parent = path.parent().unwrap_or(path).as_os_str().to_owned();
         let own = || (path.as_os_str().to_owned(), at_us);
         let (name, at) = self
@@ -590,12 +755,19 @@ impl Witness {
         if path.file_name().is_none() {
             return;
         }
+        // It was opened as well.
+        if let Some(i) = [Need::File, Need::Listing]
+            .iter()
+            .find_map(|need| self.number(path, *need))
+        {
+            self.nodes[i].at_us = self.nodes[i].at_us.min(at_us);
+            return;
+        }
         let known = Need::ALL.iter().find_map(|n| self.found_before(path, *n));
         let i = match known {
             Some(is) => self.node(path.to_owned(), Need::Attributes, None, is, false),
             None => self.resolve(path).and_then(|(path, found)| {
-                let st = raw::fstat(found.as_raw_fd()).ok()?;
-                self.node(path, Need::Attributes, Some(&found), st.into(), false)
+                self.node(path, Need::Attributes, found.born, found.is, false)
             }),
         };
         if let Some(node) = i.and_then(|i| self.nodes.get_mut(i)) {
@@ -606,21 +778,33 @@ impl Witness {
     /// Looks up names whose attributes were told and that the profile has not: all of them, if they are few; otherwise one for each block of inodes that none of the
     /// profile's lies in, and for each directory that is not listed as well.
     fn look_up_names(&mut self) {
+        for (entry, at_us) in std::mem::take(&mut self.asked_at) {
+            match self.of_entry[entry] {
+                Some(i) => self.nodes[i].at_us = self.nodes[i].at_us.min(at_us),
+                None => {
+                    let path = self.profile.entries[entry].path.clone();
+                    if self.has_room(&path) {
+                        self.looked.insert(path.into_os_string(), Some(at_us));
+                    }
+                }
+            }
+        }
         let looked = std::mem::take(&mut self.looked);
         let mut names: Vec<(u64, OsString)> = Vec::new();
-        if looked.len() <= NAMES {
+        if looked.len() + self.listed_looks <= NAMES {
             let left = looked
                 .into_iter()
                 .filter_map(|(name, at)| Some((at?, name)));
             names.extend(left);
         } else {
             let known = self.nodes.iter().filter(|n| n.need == Need::Attributes);
-            let mut blocks: HashSet<(u64, u64)> =
-                known.map(|n| self.block(&n.path, n.key())).collect();
+            let mut blocks: HashSet<(u64, u64)> = known
+                .map(|n| self.block(self.path(n), self.key(n)))
+                .collect();
             let mut stand_in: Vec<_> = std::mem::take(&mut self.stand_in).into_iter().collect();
             stand_in.sort();
             for ((dev, block, parent), (name, at_us)) in stand_in {
-                let listed = self.by_path.get(Path::new(&parent), Need::Listing);
+                let listed = self.number(Path::new(&parent), Need::Listing);
                 if blocks.insert((dev, block)) || listed.is_none() {
                     names.push((at_us, name));
                 }
@@ -628,7 +812,7 @@ impl Witness {
         }
         names.sort();
         for (at_us, name) in names {
-            if self.terms.is_held_back() {
+            if !self.may_look() {
                 return;
             }
             self.look_up_name(Path::new(&name), at_us);
@@ -639,7 +823,7 @@ impl Witness {
     /// not made it.
     fn found_before(&self, path: &Path, need: Need) -> Option<Attributes> {
         let entry = &self.profile.entries[self.listed.get(path, need)?];
-        let found = self.places.find(path).ok()?;
+        let found = self.begun.then(|| self.places.find(path).ok()).flatten()?;
         let fits = match need {
             Need::File => found.is_regular(),
             Need::Listing => found.is_directory(),
@@ -648,78 +832,100 @@ impl Witness {
         (fits && found.st.st_ino == entry.inode).then(|| found.st.into())
     }
 
-    /// The absolute name without links of something on a disk, and what finds it.
-    fn resolve(&self, path: &Path) -> Option<(PathBuf, OwnedFd)> {
-        if self.nodes.len() >= ENTRIES || !self.places.is_looked_at(path) {
+    /// The absolute name without links of something on a disk, and what it is.
+    fn resolve(&mut self, path: &Path) -> Option<(PathBuf, Is)> {
+        if self.nodes.len() >= ENTRIES || !self.begun {
             return None;
+        }
+        if self.lies_straight(path) {
+            // Whatever has become of the directory: no link is followed.
+            let found = Is::of(self.places.look_up(path).ok()?)?;
+            if found.kind != FileType::Symlink {
+                return Some((path.to_owned(), found));
+            }
         }
         let (name, found) = self.places.follow(path)?;
         // What has been removed meanwhile has no name.
-        self.places.is_looked_at(&name).then_some((name, found))
+        let is_here = self.places.is_looked_at(&name);
+        let is = is_here.then(|| Is::of(found)).flatten();
+        is.map(|is| (name, is))
+    }
+
+    /// Whether a path says what the name of its directory is, and it led there without links, on a disk: then it is the name of what is found by it, and what is not
+    /// found isn't there. Names lie many to a directory. Nothing is found by this: a link may be in the directory's place by now.
+    fn lies_straight(&mut self, path: &Path) -> bool {
+        let mut parts = path.as_os_str().as_bytes().split(|b| *b == b'/').skip(1);
+        let Some(parent) = path.parent() else {
+            return false;
+        };
+        if parts.any(|part| [&b""[..], b".", b".."].contains(&part)) {
+            return false;
+        }
+        if let Some(known) = self.straight.get(parent.as_os_str()) {
+            return *known;
+        }
+        if !self.begun || !self.has_room(parent) {
+            return false;
+        }
+        let straight = (self.places.find(parent)).is_ok_and(|found| found.is_directory());
+        self.straight
+            .insert(parent.as_os_str().to_owned(), straight);
+        straight
     }
 
     fn node(
         &mut self,
         path: PathBuf,
         need: Need,
-        found: Option<&OwnedFd>,
+        born: Option<(i64, i64)>,
         is: Attributes,
         maybe: bool,
     ) -> Option<usize> {
-        let listed = self.listed.get(&path, need);
-        let needed = |i: usize| self.replay.iter().for_each(|replay| replay.needed(i));
-        if let Some(i) = self.by_path.get(&path, need) {
-            let node = &mut self.nodes[i];
-            if node.maybe && !maybe {
-                node.maybe = false;
-                listed.into_iter().for_each(needed);
+        if let Some(i) = self.number(&path, need) {
+            if !maybe {
+                self.is_needed(i);
             }
             return Some(i);
         }
-        // What the run makes itself is not there the next time.
-        let what = StatxFlags::BTIME;
-        let born = |found| rustix::fs::statx(found, "", AtFlags::EMPTY_PATH, what).ok();
-        let born = found.and_then(born);
-        let born = born.filter(|b| b.stx_mask & StatxFlags::BTIME.bits() != 0);
-        if born.is_some_and(|b| b.stx_btime.tv_sec > self.began_s) {
+        if self.is_made_here(born) {
             return None;
         }
-        if self.nodes.len() >= ENTRIES || !self.has_room(&path) {
+        let entry = self.listed.get(&path, need);
+        if self.nodes.len() >= ENTRIES || entry.is_none() && !self.has_room(&path) {
             return None;
         }
-        let needed = |i: usize| self.replay.iter().for_each(|replay| replay.needed(i));
-        if !maybe {
-            listed.into_iter().for_each(needed);
+        let path = if entry.is_some() {
+            PathBuf::new()
+        } else {
+            path
+        };
+        Some(self.add(entry, path, need, is, maybe))
+    }
+
+    /// What the run makes itself is not there the next time.
+    fn is_made_here(&self, born: Option<(i64, i64)>) -> bool {
+        born.is_some_and(|born| born > self.began_at)
+    }
+
+    fn path<'a>(&'a self, node: &'a Node) -> &'a Path {
+        match node.entry {
+            Some(entry) => &self.profile.entries[entry].path,
+            None => &node.path,
         }
-        let i = self.nodes.len();
-        self.by_path.insert(&path, need, i);
-        if need == Need::File {
-            self.by_key.insert(is.key, i);
-        }
-        self.nodes.push(Node {
-            path,
-            need,
-            size: is.size,
-            modified: is.modified,
-            device: is.key.dev,
-            inode: is.key.ino,
-            at_us: self.now_us(),
-            touched: Vec::new(),
-            looks: 0,
-            looked: 0,
-            before: None,
-            maybe,
-        });
-        Some(i)
+    }
+
+    fn key(&self, node: &Node) -> InodeKey {
+        let device = match node.device {
+            0 if self.begun => self.places.device(self.path(node)).unwrap_or(0),
+            known => known,
+        };
+        InodeKey::new(device, node.inode)
     }
 
     /// A file that may have been needed is.
     fn is_needed(&mut self, i: usize) {
-        if std::mem::take(&mut self.nodes[i].maybe)
-            && let Some(i) = self.listed.get(&self.nodes[i].path, Need::File)
-            && let Some(replay) = &self.replay
-        {
-            replay.needed(i);
+        if std::mem::take(&mut self.nodes[i].maybe) {
+            self.news.extend(self.nodes[i].entry);
         }
     }
 
@@ -734,11 +940,34 @@ impl Witness {
     /// A process is about to read.
     fn read(&mut self, key: InodeKey, range: ByteRange) {
         let i = self.by_key.get(&key).copied();
+        let i = i.or_else(|| self.believed_key(key));
         if let Some((i, node)) = i.and_then(|i| Some((i, self.nodes.get(i)?))) {
             let end = range.end.min(node.size);
             let pages = PageRange::from_bytes(range.start, end.saturating_sub(range.start));
             self.touch(i, pages);
         }
+    }
+
+    /// The node of what the profile has by this inode, and was seen.
+    fn believed_key(&mut self, key: InodeKey) -> Option<usize> {
+        self.replay.as_ref()?;
+        let by_inode = self.by_inode.get_or_insert_with(|| {
+            let mut all: HashMap<u64, Vec<usize>> = HashMap::new();
+            for (i, entry) in self.profile.entries.iter().enumerate() {
+                if entry.need == Need::File {
+                    all.entry(entry.inode).or_default().push(i);
+                }
+            }
+            all
+        });
+        let of = by_inode.get(&key.ino)?.iter();
+        let nodes: Vec<usize> = of.filter_map(|entry| self.of_entry[*entry]).collect();
+        let i = nodes.into_iter().find(|i| {
+            let node = &self.nodes[*i];
+            node.inode == key.ino && self.key(node).dev == key.dev
+        })?;
+        self.by_key.insert(key, i);
+        Some(i)
     }
 
     /// Looks at the page tables of the program and of all below it that have the service's rights: by what others have mapped and open it would look up, and
@@ -748,7 +977,7 @@ impl Witness {
         let below = self.below(PROCESSES);
         self.grown.retain(|pid, _| below.contains(pid));
         for pid in below {
-            if self.terms.is_held_back() {
+            if !self.may_look() {
                 return;
             }
             self.look_at(pid);
@@ -774,10 +1003,10 @@ impl Witness {
             return;
         }
         let pagemap = Pagemap::of(pid).ok();
-        let scans = self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN);
+        let scans = self.scans();
         let mut hooked = false;
         for line in text.split(|b| *b == b'\n') {
-            if self.terms.is_held_back() {
+            if !self.may_look() {
                 return;
             }
             let Some(map) = Mapping::of(line) else {
@@ -813,7 +1042,8 @@ impl Witness {
             for entry in open {
                 let name = std::fs::read_link(entry.path()).unwrap_or_default();
                 let number = entry.file_name();
-                let known = self.known.contains(name.as_os_str());
+                let known = self.known.contains(name.as_os_str())
+                    || self.number(&name, Need::File).is_some();
                 let reads = |number: &str| crate::fetch::is_open_for_reading(pid, number);
                 if name.is_absolute() && (known || number.to_str().is_some_and(reads)) {
                     self.opened(&name, false);
@@ -823,30 +1053,47 @@ impl Witness {
     }
 
     /// All that was needed, in order.
-    fn seen(&mut self) -> Vec<Seen> {
+    fn seen(&mut self) -> Needs {
+        let checked = self.check();
         let before = self.replay.as_ref().map(|r| r.before()).unwrap_or_default();
-        let nodes = std::mem::take(&mut self.nodes);
-        let richer: HashSet<&Path> = (nodes.iter())
-            .filter(|n| n.need != Need::Attributes)
-            .map(|n| n.path.as_path())
-            .collect();
         // A library is looked for before it is loaded, and only seen once it is.
-        let mut looked: HashMap<&Path, u64> = HashMap::new();
-        for node in nodes.iter().filter(|n| n.need == Need::Attributes) {
-            looked.insert(&node.path, node.at_us);
+        let mut looked: HashMap<&OsStr, u64> = HashMap::new();
+        for node in self.nodes.iter().filter(|n| n.need == Need::Attributes) {
+            looked.insert(self.path(node).as_os_str(), node.at_us);
         }
-        let each = nodes.iter().filter_map(|node| {
-            if node.need == Need::Attributes && richer.contains(node.path.as_path()) {
-                return None;
+        let mut richer: HashSet<&OsStr> = HashSet::new();
+        if !looked.is_empty() {
+            let others = self.nodes.iter().filter(|n| n.need != Need::Attributes);
+            let names = others.map(|n| self.path(n).as_os_str());
+            richer.extend(names.filter(|name| looked.contains_key(name)));
+        }
+        let mut needs = Needs::default();
+        // What was believed before fits, too.
+        let mut known = checked && !self.scans();
+        for node in &self.nodes {
+            let path = self.path(node);
+            if node.need == Need::Attributes && richer.contains(path.as_os_str()) {
+                continue;
             }
-            let entry = self.listed.get(&node.path, node.need);
+            let entry = node.entry.map(|i| &self.profile.entries[i]);
+            let fetched = node.entry.and_then(|i| before.get(&i));
             let pages = match node.need {
-                Need::File => self.pages(node, entry, entry.and_then(|i| before.get(&i)))?,
+                Need::File => match self.pages(node, path, entry, fetched) {
+                    Some(pages) => pages,
+                    None => continue,
+                },
                 Need::Listing | Need::Attributes => Vec::new(),
             };
-            let at = looked.get(node.path.as_path()).copied();
-            Some(Seen {
-                path: node.path.clone(),
+            let is = (node.size, node.modified, node.inode);
+            known &= entry.is_some_and(|e| {
+                e.seen.is_likely()
+                    && (e.size, e.modified, e.inode) == is
+                    && (pages.is_empty() || intersect(&pages, &e.pages(e.size)) == pages)
+            });
+            needs.entries.extend(node.entry);
+            let at = looked.get(path.as_os_str()).copied();
+            needs.seen.push(Seen {
+                path: path.to_owned(),
                 need: node.need,
                 size: node.size,
                 modified: node.modified,
@@ -854,50 +1101,117 @@ impl Witness {
                 at_us: node.at_us.min(at.unwrap_or(u64::MAX)),
                 pages,
                 all: node.looks >= SURE,
-            })
+            });
+        }
+        // What is not fetched any more is forgotten by and by.
+        let mut unseen = vec![true; self.profile.entries.len()];
+        needs.entries.iter().for_each(|i| unseen[*i] = false);
+        let each = self.profile.entries.iter().zip(unseen);
+        needs.known = known
+            && each
+                .filter(|(_, unseen)| *unseen)
+                .all(|(e, _)| e.seen.is_likely());
+        needs
+    }
+
+    /// Whether the page tables of files that the profile has are looked at.
+    fn scans(&self) -> bool {
+        self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN)
+    }
+
+    /// What was believed to be what it was is looked up, if one of those that the replay has looked up isn't; `false`: nothing may be looked up.
+    fn check(&mut self) -> bool {
+        let Some(replay) = &self.replay else {
+            return true;
+        };
+        let found = replay.found();
+        let mut changed = false;
+        for node in self.nodes.iter_mut().filter(|n| n.device == 0) {
+            let is = node.entry.and_then(|entry| found.get(&entry));
+            if let Some(is) = is {
+                let as_before =
+                    (is.key.ino, is.size, is.modified) == (node.inode, node.size, node.modified);
+                changed |= !as_before;
+                if as_before {
+                    node.device = is.key.dev;
+                }
+            }
+        }
+        if !changed {
+            return true;
+        }
+        let mut checked = true;
+        let mut nodes = std::mem::take(&mut self.nodes);
+        nodes.retain_mut(|node| {
+            // Where nothing may be looked up any more nobody knows.
+            checked &= self.may_look();
+            if node.device != 0 || !checked {
+                return true;
+            }
+            self.is_there(node).is_some_and(|is| node.is(is))
         });
-        each.collect()
+        self.nodes = nodes;
+        checked
+    }
+
+    /// What it is, if it is there and this run has not made it.
+    fn is_there(&mut self, node: &Node) -> Option<Attributes> {
+        let path = self.path(node);
+        if let Some(is) = self.found_before(path, node.need) {
+            return Some(is);
+        }
+        let path = path.to_owned();
+        let (name, found) = self.resolve(&path)?;
+        (name == path && !self.is_made_here(found.born)).then_some(found.is)
+    }
+
+    /// Which of the first pages of a file are cached, if the kernel tells, and the file may be opened: that shows to others, which is left out where somebody watches.
+    fn cached(&self, path: &Path, end: u64) -> Option<Vec<PageRange>> {
+        if !self.may_look() || !self.terms.is_allowed() {
+            return None;
+        }
+        let found = self.places.find(path).ok()?;
+        let may = found.is_regular() && !self.terms.is_untouchable(found.key());
+        let file = may.then(|| found.open()).flatten()?;
+        // What a profile says of its size may be anything.
+        let end = end.min(pages_of(found.size()));
+        let missing = residency::missing(file.as_fd(), PageRange::new(0, end))?;
+        Some(complement(&missing, end))
     }
 
     /// The pages of a file that were needed; `None`: it wasn't. `entry` is its place in the profile, `fetched` what was fetched of it, or cached before.
     fn pages(
         &self,
         node: &Node,
-        entry: Option<usize>,
+        path: &Path,
+        entry: Option<&Entry>,
         fetched: Option<&Before>,
     ) -> Option<Vec<PageRange>> {
         let end = pages_of(node.size);
         if node.size < WHOLE && !node.maybe {
             return Some(Vec::from_iter((end > 0).then(|| PageRange::new(0, end))));
         }
-        // At the end of a run that ends while nothing may be opened nobody knows.
-        let may = self.terms.is_allowed() && !self.terms.is_held_back();
-        let may = may && !self.terms.is_untouchable(node.key());
-        let found = may.then(|| self.places.find(&node.path).ok());
-        let file = match found {
-            Some(found) => found.filter(|f| f.is_regular())?.open(),
-            None => None,
-        };
-        let missing = file.and_then(|f| residency::missing(f.as_fd(), PageRange::new(0, end)));
-        let cached = missing.map(|missing| complement(&missing, end));
-        let before = fetched.or(node.before.as_ref());
-        let mut pages = node.touched.clone();
         // Where page tables tell, what the kernel has read around what was touched is not needed, unless it was touched after the last look.
         let waited_for = entry.is_some() || node.looks == 0;
-        if let (true, Some(cached), Some(before)) = (waited_for, &cached, before) {
-            pages.extend(intersect(cached, &complement(before, end)));
-        }
+        let before = fetched.or(node.before.as_ref()).filter(|_| waited_for);
+        // Of what was cached before nothing can have come.
+        let could_come = before.map(|before| complement(before, end));
+        let came = could_come.filter(|pages| !pages.is_empty()).map(|pages| {
+            let cached = self.cached(path, end).unwrap_or_default();
+            intersect(&cached, &pages)
+        });
+        let mut pages = node.touched.clone();
+        pages.extend(came.unwrap_or_default());
         pages.sort_unstable_by_key(|r| r.start);
         let pages = join(pages.into_iter(), 0);
         if !pages.is_empty() || node.maybe {
             return (!pages.is_empty()).then_some(pages);
         }
-        let known = entry.and_then(|i| self.profile.entries.get(i));
-        if known.is_some_and(|e| !e.spans.is_empty()) {
+        if entry.is_some_and(|e| !e.spans.is_empty()) {
             return Some(Vec::new());
         }
         let begin = [PageRange::new(0, end.min(UNKNOWN / PAGE))];
-        Some(match cached {
+        Some(match self.cached(path, end) {
             Some(cached) => intersect(&cached, &begin),
             None => begin.to_vec(),
         })
@@ -905,8 +1219,11 @@ impl Witness {
 }
 
 impl Node {
-    fn key(&self) -> InodeKey {
-        InodeKey::new(self.device, self.inode)
+    /// It turns out to be this; whether it fits.
+    fn is(&mut self, is: Attributes) -> bool {
+        (self.device, self.inode) = (is.key.dev, is.key.ino);
+        (self.size, self.modified) = (is.size, is.modified);
+        true
     }
 
     /// Whether pages are next to those that were touched last, or among them.
@@ -961,7 +1278,7 @@ impl Mapping {
             start,
             end,
             offset: offset.unwrap_or(0),
-            path: PathBuf::from(std::ffi::OsStr::from_bytes(name)),
+            path: PathBuf::from(OsStr::from_bytes(name)),
         })
     }
 }
@@ -1013,6 +1330,7 @@ mod tests {
     #[test]
     fn what_is_told_has_bounds() {
         let (observer, mut witness) = witness();
+        assert!(witness.begins());
         let file = InodeKey::new(7, 7);
         for i in 0..2 * READS as u64 {
             observer.read(file, 2 * i * PAGE..(2 * i + 1) * PAGE);
@@ -1049,5 +1367,55 @@ mod tests {
         let last = witness.nodes[0].touched[RANGES - 1];
         witness.touch(0, PageRange::new(last.end, last.end + 9));
         assert!(!loses(&observer));
+    }
+    /// B16: what is known of a directory spares following links, and never has one followed; it counts as the names do. Nothing is looked up or opened but
+    /// on the service's terms.
+    #[test]
+    fn look_ups_keep_to_the_terms() {
+        let (observer, mut witness) = witness();
+        let root = std::env::temp_dir().join(format!("outrider-terms-{}", std::process::id()));
+        std::fs::create_dir(&root).unwrap();
+        let root = root.canonicalize().unwrap();
+        if !witness.places.is_looked_at(&root) {
+            std::fs::remove_dir(&root).unwrap();
+            return;
+        }
+        let (a, b) = (root.join("a"), root.join("b"));
+        let file = a.join("f");
+        for dir in [&a, &b] {
+            std::fs::create_dir(dir).unwrap();
+            std::fs::write(dir.join("f"), vec![1; 4 * PAGE as usize]).unwrap();
+        }
+        assert!(witness.resolve(&file).is_none() && witness.cached(&file, 4).is_none());
+        assert!(witness.straight.is_empty() && observer.is_idle());
+        assert!(witness.begins() && !observer.is_idle());
+        let (name, found) = witness.resolve(&file).unwrap();
+        assert_eq!(name, file);
+        assert!(witness.resolve(&a.join("none")).is_none());
+        assert_eq!(
+            witness.names,
+            a.as_os_str().len() + NAME_BYTES,
+            "one directory"
+        );
+        assert!(witness.cached(&file, u64::MAX).is_some());
+        witness.terms.allow(false);
+        assert!(witness.cached(&file, 4).is_none());
+        witness.terms.allow(true);
+        witness.terms.leave(found.is.key);
+        assert!(witness.cached(&file, 4).is_none());
+        // Another name for it has links in it, and is followed as it was.
+        std::os::unix::fs::symlink(&a, root.join("link")).unwrap();
+        let (name, same) = witness.resolve(&root.join("link/../link/f")).unwrap();
+        assert_eq!((name, same.is.key), (file.clone(), found.is.key));
+        // A link comes in the directory's place.
+        std::fs::rename(&a, root.join("c")).unwrap();
+        std::os::unix::fs::symlink(&b, &a).unwrap();
+        assert!(witness.resolve(&file).is_none());
+        witness.terms.hold_back(true);
+        assert!(!witness.may_look());
+        witness.pauses();
+        assert!(!witness.begins() && observer.is_idle());
+        assert!(witness.resolve(&b.join("f")).is_none());
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Mutex;
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
 use outrider_sys::raw;
+use outrider_sys::units::InodeKey;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::fetch::{leaves_access_time, reopen};
@@ -53,6 +54,34 @@ pub struct Found {
     pub st: libc::stat,
 }
 
+/// What is kept of what a file is.
+#[derive(Clone, Copy)]
+pub struct Attributes {
+    pub(super) key: InodeKey,
+    pub(super) size: u64,
+    pub(super) modified: i64,
+}
+
+impl From<libc::stat> for Attributes {
+    fn from(st: libc::stat) -> Attributes {
+        Attributes {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+        }
+    }
+}
+
+impl From<rustix::fs::Stat> for Attributes {
+    fn from(st: rustix::fs::Stat) -> Attributes {
+        Attributes {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size.max(0) as u64,
+            modified: st.st_mtime,
+        }
+    }
+}
+
 /// Why nothing was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
@@ -75,6 +104,11 @@ impl Found {
 
     fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.st.st_mode)
+    }
+
+    /// Its number.
+    pub fn key(&self) -> InodeKey {
+        InodeKey::new(self.st.st_dev, self.st.st_ino)
     }
 
     /// Bytes.
@@ -209,6 +243,13 @@ impl Places {
 
     /// What has this absolute path, which has no links in it.
     pub fn find(&self, path: &Path) -> Result<Found, Lost> {
+        let fd = self.look_up(path)?;
+        let st = raw::fstat(fd.as_raw_fd()).map_err(|_| Lost::Gone)?;
+        Ok(Found { fd, st })
+    }
+
+    /// As [`Places::find`], where nobody has asked yet what it is.
+    pub fn look_up(&self, path: &Path) -> Result<OwnedFd, Lost> {
         let at = self.mount_of(path);
         let dev = self.device_at(at).ok_or(Lost::LeftAlone)?;
         // What is mounted there may be something else by now.
@@ -223,10 +264,7 @@ impl Places {
             | ResolveFlags::NO_XDEV
             | ResolveFlags::NO_SYMLINKS
             | ResolveFlags::NO_MAGICLINKS;
-        let fd = rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve)
-            .map_err(|_| Lost::Gone)?;
-        let st = raw::fstat(fd.as_raw_fd()).map_err(|_| Lost::Gone)?;
-        Ok(Found { fd, st })
+        rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve).map_err(|_| Lost::Gone)
     }
 }
 

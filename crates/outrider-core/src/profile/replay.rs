@@ -6,10 +6,10 @@
 //! Nothing is opened while the service holds nothing open (before umount(2), for programs that watch), and nothing after the end of the run.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -22,9 +22,9 @@ use outrider_sys::raw::blocks_read;
 use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE, PageRange, pages_of};
 
 use super::course::{Books, Came, Course, Wanted, cut};
-use super::model::{Need, Outcome, Profile, Seen};
+use super::model::{Need, Outcome, Profile};
 use super::observe::WHOLE;
-use super::place::{Found, Places};
+use super::place::{Attributes, Found, Places};
 use super::terms::Terms;
 use crate::asked;
 use crate::clock::{Clock, Monotonic};
@@ -43,7 +43,7 @@ use crate::tree::listing::Listing;
 const OWNER: usize = usize::MAX;
 /// So long after the last was fetched what is still unused is not held for the job any more.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Ranges of large files of which is kept that they were cached, 16 bytes each: one of four pages of 16 GiB.
+/// Ranges of large files of which is kept that they were cached, and as many that were brought, 16 bytes each: one of four pages of 16 GiB.
 const RANGES: usize = 1 << 20;
 /// Between two looks at memory and credit while neither lets it go on.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -65,8 +65,8 @@ pub struct Figures {
 
 /// What the service and the lane tell.
 enum Message {
-    /// An entry was needed.
-    Needed(usize),
+    /// Entries were needed.
+    Needed(Vec<usize>),
     /// An errand is done.
     Done(Wanted, Came),
     /// A file has so many pages that are needed.
@@ -77,12 +77,35 @@ enum Message {
 /// Pages of a large file that were cached when it was opened ahead, or were fetched, ascending.
 pub type Before = Vec<PageRange>;
 
-/// What was cached of large files.
-#[derive(Default)]
-struct Cached {
-    of: HashMap<usize, Before>,
+/// What is kept of the pages of large files.
+struct Kept<K> {
+    of: HashMap<K, Before>,
     /// Ranges of all.
     ranges: usize,
+}
+
+impl<K> Default for Kept<K> {
+    fn default() -> Kept<K> {
+        Kept {
+            of: HashMap::new(),
+            ranges: 0,
+        }
+    }
+}
+
+impl<K: Eq + Hash> Kept<K> {
+    /// Adds pages of a file, as far as there is room for them.
+    fn add(&mut self, file: K, pages: Vec<PageRange>) {
+        if self.ranges + pages.len() > RANGES {
+            return;
+        }
+        let of = self.of.entry(file).or_default();
+        self.ranges -= of.len();
+        of.extend(pages);
+        of.sort_unstable_by_key(|r| r.start);
+        *of = super::model::join(std::mem::take(of).into_iter(), 0);
+        self.ranges += of.len();
+    }
 }
 
 struct Common {
@@ -91,6 +114,8 @@ struct Common {
     ended: AtomicBool,
     /// Something is left to be fetched.
     fetching: AtomicBool,
+    /// It matters what is needed: something is left to be fetched, or was and isn't needed yet.
+    heeds: AtomicBool,
     /// A device was seen to have a head.
     seeks: AtomicBool,
     profile: Arc<Profile>,
@@ -99,7 +124,11 @@ struct Common {
     /// What came of each entry.
     books: Arc<Books>,
     /// What was cached of large files, by the numbers of entries.
-    before: Mutex<Cached>,
+    before: Mutex<Kept<usize>>,
+    /// Pages of large files that were brought and have come.
+    brought: Mutex<Kept<InodeKey>>,
+    /// What was found of entries that were looked up, by their numbers.
+    found: Mutex<HashMap<usize, Attributes>>,
     /// Below which nothing is opened.
     excluded: Excluded,
     explain: Arc<Explain>,
@@ -140,8 +169,9 @@ impl Common {
             let key = InodeKey::new(found.st.st_dev, found.st.st_ino);
             !self.is_untouchable(key)
         });
-        if found.is_none() {
-            self.figures.lost.fetch_add(1, Relaxed);
+        match &found {
+            None => drop(self.figures.lost.fetch_add(1, Relaxed)),
+            Some(found) => drop(lock(&self.found).insert(entry, found.st.into())),
         }
         found
     }
@@ -240,6 +270,9 @@ impl Task {
         let of = pages.first().zip(pages.last());
         let missing = file.zip(of).is_some_and(|(file, (first, last))| {
             let span = PageRange::new(first.start, last.end);
+            if is_cached(&file, &span) {
+                return false;
+            }
             let missing = residency::missing(file.as_fd(), span);
             missing.is_some_and(|missing| !intersect(&pages, &missing).is_empty())
         });
@@ -261,8 +294,7 @@ impl Task {
             self.common.figures.entries.fetch_add(1, Relaxed);
         }
         let span = PageRange::new(first, last);
-        let counted = cache::counted(file.as_fd(), span.bytes());
-        let cached = counted.is_ok_and(|stat| stat.cached >= span.len());
+        let cached = is_cached(&file, &span);
         if part.start == 0 && size >= WHOLE {
             self.remember_cached(i, &file, size, all);
         }
@@ -279,7 +311,13 @@ impl Task {
         let bytes: Vec<ByteRange> = (ranges.iter())
             .map(|r| r.start * PAGE..(r.end * PAGE).min(size))
             .collect();
-        bench.bring(|| Some(file), &bytes, self.sweep)
+        let all: u64 = bytes.iter().map(|r| r.end - r.start).sum();
+        let came = bench.bring(|| Some(file), &bytes, self.sweep);
+        if size >= WHOLE && came == Some(all) {
+            let key = InodeKey::new(found.st.st_dev, found.st.st_ino);
+            lock(&self.common.brought).add(key, ranges);
+        }
+        came
     }
 }
 
@@ -300,6 +338,12 @@ impl Task {
             before.ranges = ranges;
         }
     }
+}
+
+/// Whether the kernel says that all of these pages are cached.
+fn is_cached(file: &OwnedFd, span: &PageRange) -> bool {
+    let counted = cache::counted(file.as_fd(), span.bytes());
+    counted.is_ok_and(|stat| stat.cached >= span.len())
 }
 
 /// What is in both, which ascend.
@@ -360,11 +404,14 @@ impl Replay {
             terms,
             ended: AtomicBool::new(false),
             fetching: AtomicBool::new(true),
+            heeds: AtomicBool::new(true),
             seeks: AtomicBool::new(profile.seeks),
             profile,
             places,
             figures: figures.clone(),
             before: Mutex::default(),
+            brought: Mutex::default(),
+            found: Mutex::default(),
             tell: Mutex::new(tell),
         });
         let lane = engine.lane_apart(common.clone());
@@ -386,9 +433,21 @@ impl Replay {
         })
     }
 
-    /// An entry was needed.
-    pub fn needed(&self, entry: usize) {
-        self.common.tell(Message::Needed(entry));
+    /// Entries were needed.
+    pub fn needed(&self, entries: Vec<usize>) {
+        match self.heeds() {
+            true => self.common.tell(Message::Needed(entries)),
+            false => {
+                for i in entries {
+                    self.common.books.set_needed(i);
+                }
+            }
+        }
+    }
+
+    /// Whether it matters now what is needed, or is only counted.
+    pub fn heeds(&self) -> bool {
+        self.common.heeds.load(Relaxed)
     }
 
     /// Begins to let go of everything: the terms say already that nothing may be opened.
@@ -427,20 +486,29 @@ impl Replay {
         lock(&self.common.before).of.clone()
     }
 
+    /// How many of these pages of a large file were brought and have come.
+    pub fn brought(&self, file: InodeKey, pages: PageRange) -> u64 {
+        let brought = lock(&self.common.brought);
+        let of = brought.of.get(&file).map(|of| intersect(of, &[pages]));
+        of.iter().flatten().map(PageRange::len).sum()
+    }
+
+    /// What was found of entries that were looked up.
+    pub fn found(&self) -> HashMap<usize, Attributes> {
+        std::mem::take(&mut lock(&self.common.found))
+    }
+
     /// Figures so far.
     pub fn figures(&self) -> &Figures {
         &self.figures
     }
 
-    /// What it came to, for a run that has seen this.
-    pub fn outcome(&self, seen: &[Seen]) -> Outcome {
+    /// What it came to, for a run that needed these entries.
+    pub fn outcome(&self, needed: impl Iterator<Item = usize>) -> Outcome {
         let common = &self.common;
-        let seen: HashSet<(&Path, Need)> = seen.iter().map(|s| (&*s.path, s.need)).collect();
         let mut outcome = Outcome::default();
-        for (i, entry) in common.profile.entries.iter().enumerate() {
-            if seen.contains(&(entry.path.as_path(), entry.need)) {
-                common.books.set_needed(i);
-            }
+        for i in needed {
+            common.books.set_needed(i);
         }
         let sum = common.books.sum();
         (outcome.fetched, outcome.used) = sum.counted;
@@ -472,6 +540,13 @@ struct Guide {
 
 impl Guide {
     fn run(mut self, told: &Receiver<Message>) {
+        let common = self.common.clone();
+        if !common.excluded.is_empty() {
+            let entries = &common.profile.entries;
+            let left = |i: usize| common.excluded.holds(&entries[i].path);
+            let left = self.course.leave(left) as u64;
+            common.figures.lost.fetch_add(left, Relaxed);
+        }
         let _ = self.go(told);
         self.ledger.hold(Holder::Remembered, 0);
         for (i, outcome) in self.outcomes.drain() {
@@ -486,18 +561,24 @@ impl Guide {
         while !self.course.is_over() {
             self.hear_all(told)?;
             self.ask();
-            self.hear(told, PAUSE)?;
+            if !self.hear(told, PAUSE)? {
+                self.course.waits();
+            }
         }
         self.common.fetching.store(false, Relaxed);
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let held = if left.is_zero() {
-                0
-            } else {
-                self.course.unused()
+            let fetched = self.common.figures.fetched.load(Relaxed) > 0;
+            let held = match fetched && !left.is_zero() {
+                true => self.course.unused(),
+                false => 0,
             };
             self.ledger.hold(Holder::Remembered, held);
+            if !fetched || self.course.unused() == 0 {
+                // Nothing is there any more that was fetched and may be needed.
+                self.common.heeds.store(false, Relaxed);
+            }
             self.hear(told, left.max(Duration::from_millis(50)))?;
         }
     }
@@ -516,27 +597,11 @@ impl Guide {
 
     /// Takes what the profile wants: the lane is asked for it.
     fn issue(&mut self, intent: Intent<'static>) {
-        let Target::Remembered(mut wanted) = intent.target else {
+        let Target::Remembered(wanted) = intent.target else {
             return;
         };
         let common = &self.common;
         let entries = &common.profile.entries;
-        if !common.excluded.is_empty() {
-            let left = |i: &usize| common.excluded.holds(&entries[*i].path);
-            match &mut wanted {
-                Wanted::Names(of) | Wanted::Places(of) | Wanted::Probe(of) => {
-                    let all = of.len();
-                    of.retain(|i| !left(i));
-                    let gone = (all - of.len()) as u64;
-                    common.figures.lost.fetch_add(gone, Relaxed);
-                }
-                Wanted::Pages(i, _) if left(i) => {
-                    common.figures.lost.fetch_add(1, Relaxed);
-                    return self.course.left(&wanted);
-                }
-                Wanted::Pages(..) => {}
-            }
-        }
         let first = wanted.first().and_then(|i| entries.get(i));
         let Some(device) = first.and_then(|entry| common.places.device(&entry.path)) else {
             let left = u64::from(first.is_some());
@@ -560,13 +625,18 @@ impl Guide {
         Some(())
     }
 
-    fn hear(&mut self, told: &Receiver<Message>, pause: Duration) -> Option<()> {
-        match told.recv_timeout(pause) {
-            Ok(message) => self.take(message)?,
-            Err(RecvTimeoutError::Timeout) => {}
+    /// Hears all that is told; whether there was something within `pause`.
+    fn hear(&mut self, told: &Receiver<Message>, pause: Duration) -> Option<bool> {
+        let heard = match told.recv_timeout(pause) {
+            Ok(message) => {
+                self.take(message)?;
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => return None,
-        }
-        self.hear_all(told)
+        };
+        self.hear_all(told)?;
+        Some(heard)
     }
 
     fn take(&mut self, message: Message) -> Option<()> {
@@ -582,10 +652,12 @@ impl Guide {
                 }
             }
             Message::Pages(i, pages) => self.course.has_pages(i, pages),
-            Message::Needed(i) => {
-                if self.course.needed(i) {
-                    let bytes = self.common.books.fetched(i);
-                    self.used(i, bytes);
+            Message::Needed(entries) => {
+                for i in entries {
+                    if self.course.needed(i) {
+                        let bytes = self.common.books.fetched(i);
+                        self.used(i, bytes);
+                    }
                 }
             }
         }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use outrider_sys::raw;
+use outrider_sys::units::InodeKey;
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 
 use super::format::{self, Bad, LONGEST};
@@ -161,13 +162,56 @@ fn split(file: &Path) -> Result<(&Path, &OsStr), Trouble> {
     Ok((parent.unwrap_or(Path::new(".")), name))
 }
 
+/// By what a file is known that was read before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    key: InodeKey,
+    size: i64,
+    modified: (i64, i64),
+}
+
+impl From<&libc::stat> for Stamp {
+    fn from(st: &libc::stat) -> Stamp {
+        Stamp {
+            key: InodeKey::new(st.st_dev, st.st_ino),
+            size: st.st_size,
+            modified: (st.st_mtime, st.st_mtime_nsec),
+        }
+    }
+}
+
 /// The profile in a file.
 pub fn read(file: &Path) -> Result<Profile, Trouble> {
+    Ok(read_stamped(file)?.0)
+}
+
+/// The profile in a file, and what the file is.
+pub fn read_stamped(file: &Path) -> Result<(Profile, Stamp), Trouble> {
     let (parent, name) = split(file)?;
     read_at(&directory(parent)?, name)
 }
 
-fn read_at(dir: &OwnedFd, name: &OsStr) -> Result<Profile, Trouble> {
+/// Says that a profile was used and is right as it is: its file's times become now.
+pub fn touch(file: &Path) -> Result<(), Trouble> {
+    let (parent, name) = split(file)?;
+    let now = rustix::fs::Timespec {
+        tv_sec: 0,
+        tv_nsec: rustix::fs::UTIME_NOW,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    let dir = directory(parent)?;
+    Ok(rustix::fs::utimensat(
+        &dir,
+        name,
+        &times,
+        AtFlags::SYMLINK_NOFOLLOW,
+    )?)
+}
+
+fn read_at(dir: &OwnedFd, name: &OsStr) -> Result<(Profile, Stamp), Trouble> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(dir, name, flags, Mode::empty())?;
     let st = raw::status(found.as_raw_fd()).map_err(io::Error::from_raw_os_error)?;
@@ -187,17 +231,22 @@ fn read_at(dir: &OwnedFd, name: &OsStr) -> Result<Profile, Trouble> {
     };
     let mut bytes = Vec::new();
     File::from(file).take(LONGEST + 1).read_to_end(&mut bytes)?;
-    format::decode(&bytes).map_err(Trouble::Bad)
+    let mut profile = format::decode(&bytes).map_err(Trouble::Bad)?;
+    // A run that found it right as it is has only touched the file.
+    profile.updated = profile.updated.max(st.st_mtime.max(0) as u64);
+    Ok((profile, Stamp::from(&st)))
 }
 
 /// Puts a profile in a file's place, whose directory is made if there is none.
 pub fn write(file: &Path, profile: &Profile) -> Result<(), Trouble> {
-    change(file, |_| Some(profile.clone()))
+    change(file, None, |_| Some(profile.clone()))
 }
 
-/// Changes the profile in a file, while nobody else does: `change` is given what is there and returns what is to be there; `None`: nothing.
+/// Changes the profile in a file, while nobody else does: `change` is given what is there and returns what is to be there; `None`: nothing. What
+/// is `known` of the file is not read again if it still is what it was.
 pub fn change(
     file: &Path,
+    known: Option<(Stamp, &Profile)>,
     change: impl FnOnce(Option<Profile>) -> Option<Profile>,
 ) -> Result<(), Trouble> {
     let (parent, name) = split(file)?;
@@ -216,8 +265,13 @@ pub fn change(
     {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let old = match read_at(&dir, name) {
-        Ok(old) => Some(old),
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let is = rustix::fs::openat(&dir, name, flags, Mode::empty());
+    let is = is.ok().and_then(|is| raw::status(is.as_raw_fd()).ok());
+    let known = known.filter(|(stamp, _)| is.is_some_and(|st| Stamp::from(&st) == *stamp));
+    let old = known.map(|(stamp, profile)| (profile.clone(), stamp));
+    let old = match old.map_or_else(|| read_at(&dir, name), Ok) {
+        Ok((old, _)) => Some(old),
         // A damaged profile makes room for a new one; what is something else stays.
         Err(Trouble::Missing | Trouble::Bad(Bad::Damaged(_))) => None,
         Err(other) => return Err(other),

@@ -95,7 +95,12 @@ impl<K: Kernel> Service<K> {
         let a = file.view.access(pages, now);
         file.random.uses(a.first_use_pages * PAGE);
         self.files.reached(key, offset, len);
-        let found = Found::new(&a, &uses, found_late, pages.len());
+        let mut found = Found::new(&a, &uses, found_late, pages.len());
+        let rest = pages.len() - (found.hit + found.late + found.cached).min(pages.len());
+        if rest > 0 {
+            // What a profile had fetched nobody has noted in the file's view.
+            found.hit += self.remembered(key, pages).min(rest);
+        }
         let missed = self.has_found(key, &found, pages.len(), len);
         self.has_used(key, &a, &uses, len);
         let arrival = if a.miss_pages > 0 {
@@ -109,6 +114,12 @@ impl<K: Kernel> Service<K> {
             Arrival::Present
         };
         (arrival, missed)
+    }
+
+    /// How many of these pages were there because an earlier run had needed them.
+    pub(super) fn remembered(&self, key: InodeKey, pages: PageRange) -> u64 {
+        let remember = self.remember.as_ref();
+        remember.map_or(0, |remember| remember.brought(key, pages))
     }
 
     /// Counts what a read of `len` bytes has found in so many pages; how many of them count as missed.

@@ -93,8 +93,12 @@ impl<K: Kernel> Service<K> {
         let bytes = len.saturating_mul(reads);
         self.has_read(i, reads, bytes);
         self.reads_now(i, key);
-        // It was found cached while they waited to be heard, for whatever reason.
-        self.count(key, Figure::Miss, bytes);
+        // It was found cached while they waited to be heard, for whatever reason, if no profile tells.
+        let pages = PageRange::from_bytes(e.offset, len);
+        let there = self.remembered(key, pages);
+        let hit = bytes / pages.len().max(1) * there.min(pages.len());
+        self.count(key, Figure::Hit, hit);
+        self.count(key, Figure::Miss, bytes - hit);
         true
     }
 
