@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define HEAD 64
-#define RING 576
+#define RING 512
 #define SLOTS (RING + 65536)
 #define CELLS 2048
 

@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 /* Of the versions of the layout that there were and will be one is the service's. */
-enum { BYTES = 872448, HEAD = 64, SERVED = 232, CLOSED = 236, NOTES = 352, RING = 576, CELLS = 2048, SLOTS = RING + 65536, FIRST = 12, LAST = 24 };
+enum { BYTES = 872448, HEAD = 64, SERVED = 232, CLOSED = 236, NOTES = 352, RING = 512, CELLS = 2048, SLOTS = RING + 65536, FIRST = 12, LAST = 24 };
 
 static uint8_t *memory;
 static int shared;

@@ -309,7 +309,11 @@ pub struct Proc {
     /// What foreaction graphs may have in flight.
     pub rooms: Rooms,
     head: AtomicU32,
-    _pad1: [u32; 15],
+    /// So many files that are opened for reading and are no larger than [`SHORT`] need not be followed. Nobody needs it in what is recorded.
+    pub unfollowed: AtomicU32,
+    /// Files that were not followed because of that.
+    pub passed_files: AtomicU64,
+    _pad1: [u32; 12],
     tail: AtomicU32,
     _pad2: [u32; 15],
     /// Events that found the ring full.
@@ -370,10 +374,6 @@ pub struct Proc {
     pub start_done: AtomicU32,
     /// What it notes for the report.
     pub notes: Notes,
-    /// So many files that are opened for reading and are no larger than [`SHORT`] need not be followed.
-    pub unfollowed: AtomicU32,
-    /// Files that were not followed because of that.
-    pub passed_files: AtomicU64,
     ring: Ring,
     /// Descriptor states, by number.
     pub slots: [Slot; MAX_FDS],
@@ -1322,7 +1322,7 @@ mod tests {
             offset_of!(Proc, ring),
             offset_of!(Proc, slots),
         ];
-        assert_eq!(proc, [64, 232, 236, 324, 352, 576, 576 + 65536]);
+        assert_eq!(proc, [64, 232, 236, 324, 352, 512, 512 + 65536]);
         assert_eq!(PROC_BYTES, 872_448);
         let slot = [
             offset_of!(Slot, state),
