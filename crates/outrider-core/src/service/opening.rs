@@ -233,11 +233,14 @@ impl<K: Kernel> Service<K> {
         };
         let known = file.size() > 0 && self.devices.place(key.dev).is_some();
         let served = self.devices.shows_opens(key.dev);
-        if served || known {
-            // It is opened once something of it is asked for: most small files are over before that.
-            let name = self.kernel.link(wanted.pid, wanted.fd);
+        let vain = self.devices.opens_in_vain(key.dev);
+        if served || known && (vain || self.device_facts(key).leaves_to_kernel(Way::Opens)) {
+            // It need not be opened: nothing of it will be asked for soon. Who has other rights learns no names by what it claims to have open.
+            let name = self
+                .stands(opening.proc)
+                .then(|| self.kernel.link(wanted.pid, wanted.fd));
             let same = slot.generation.load(Relaxed) == opening.generation;
-            if let (Some(file), true) = (self.files.get_mut(&key), same) {
+            if let (Some(file), Some(name), true) = (self.files.get_mut(&key), name, same) {
                 file.set_name(name);
             }
         } else {
