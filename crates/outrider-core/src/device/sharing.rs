@@ -27,6 +27,17 @@ pub enum Sharing {
     Shared,
 }
 
+/// Which reads of the programs may have left holes in what is being asked for: each makes two requests of one of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holes {
+    /// Those since the look that is compared with.
+    New,
+    /// The latest.
+    Late,
+    /// All that there were: what a program has read at random comes in pieces, for as long as it reads.
+    Old,
+}
+
 /// Bytes that calls which programs make ahead themselves have in flight at most: what a disk of 1 GB/s and 8 ms is just kept busy with.
 pub const AHEAD: u64 = 8 << 20;
 
@@ -139,9 +150,11 @@ pub(crate) struct Disk {
     pub(crate) entered: u64,
     /// Whether programs have gone through directories lately.
     pub(crate) walked: bool,
-    /// Looks since files that programs have read at random were on their way. What such a read has brought in, whenever that was, leaves a hole in a request of ours, which
-    /// becomes two, and its own is smaller than others where a part was cached.
-    pub(crate) unstreamed: usize,
+    /// Requests of the programs themselves before each of the last looks, twice as many as counts. What such a read has brought in leaves a hole in a request of ours that
+    /// is still to come, which becomes two, and its own is smaller than others where a part was cached.
+    pub(crate) own: VecDeque<u64>,
+    /// Looks since [`Holes::Old`].
+    pub(crate) whole: usize,
     /// Looks in succession at which nothing was on its way, and by how many bytes more had been asked for than were delivered once there were enough of them. What has been asked
     /// for since may still be on its way: a group counts as arrived when its last page is there, and a disk may have turned to that first.
     pub(crate) idle: u32,
@@ -170,7 +183,8 @@ impl Disk {
             uncertain: 0,
             entered: 0,
             walked: false,
-            unstreamed: COUNTED,
+            own: VecDeque::new(),
+            whole: COUNTED,
             idle: 0,
             settled: 0,
             busy: now,
@@ -191,9 +205,8 @@ impl Disk {
         }
     }
 
-    /// Takes a look into account; `None`: nothing could be counted. `answer`: how long a read waits there. `streaming`: files that programs have read at random
-    /// are on their way as a whole.
-    pub(crate) fn look(&mut self, count: Option<Count>, answer: Duration, streaming: bool) {
+    /// Takes a look into account; `None`: nothing could be counted. `answer`: how long a read waits there.
+    pub(crate) fn look(&mut self, count: Option<Count>, answer: Duration, holes: Holes) {
         let Some(mut count) = count else {
             self.counts.clear();
             self.pass(answer);
@@ -214,13 +227,20 @@ impl Disk {
             }
             count.way = count.way.max((due - self.settled).max(0) as u64);
         }
-        self.unstreamed = match streaming {
-            true => 0,
-            false => self.unstreamed + 1,
+        if self.own.len() == 2 * COUNTED {
+            self.own.pop_front();
+        }
+        let before = self.counts.back().copied().unwrap_or_default();
+        let new = count.holes.saturating_sub(before.holes);
+        self.own.push_back(count.programs - before.programs + new);
+        self.whole = match holes {
+            Holes::Old => 0,
+            _ => self.whole + 1,
         };
-        let holes = |since: &Count| match self.unstreamed < COUNTED {
-            true => count.programs + count.holes,
-            false => count.programs - since.programs,
+        let holes = |since: &Count| match holes {
+            _ if self.whole < COUNTED => count.programs + count.holes,
+            Holes::Late => self.own.iter().sum(),
+            _ => count.programs - since.programs,
         };
         let few = if self.suspected { FEW_MORE } else { FEW };
         let foreign = self.counts.iter().any(|c| {
@@ -294,7 +314,7 @@ mod tests {
                 issued,
                 ..Count::default()
             };
-            disk.look(Some(count), answer, false);
+            disk.look(Some(count), answer, Holes::New);
             done += 100;
             disk.sharing
         });
@@ -353,7 +373,7 @@ mod tests {
                 issued: given,
                 ..Count::default()
             };
-            disk.look(Some(count), FAST, false);
+            disk.look(Some(count), FAST, Holes::New);
             assert!(!disk.suspected, "look {k}");
         }
         assert_eq!(disk.sharing, Sharing::Exclusive);
@@ -371,7 +391,7 @@ mod tests {
                 issued: 20 * k + 64,
                 ..Count::default()
             };
-            disk.look(Some(count), FAST, false);
+            disk.look(Some(count), FAST, Holes::New);
             disk.sharing == Sharing::Shared
         });
         assert!(found.is_some_and(|looks| looks < 16), "{found:?}");
@@ -424,7 +444,7 @@ mod tests {
     /// nothing else that it has read hides a neighbour.
     #[test]
     fn holes_in_what_is_streamed_are_nobodys() {
-        let stream = |streamed, own: u64, foreign: u64| {
+        let stream = |streamed: Holes, own: u64, foreign: u64| {
             let mut disk = Disk::new(DeviceId(1), u64::MAX, READAHEAD, Moment::BEGINNING);
             let mut count = Count {
                 programs: own,
@@ -441,9 +461,9 @@ mod tests {
             }
             disk.sharing
         };
-        assert_eq!(stream(true, 100, 0), Sharing::Exclusive);
-        assert_eq!(stream(true, 100, 20), Sharing::Shared);
-        assert_eq!(stream(false, 100, 10), Sharing::Shared);
+        assert_eq!(stream(Holes::Late, 100, 0), Sharing::Exclusive);
+        assert_eq!(stream(Holes::Late, 100, 20), Sharing::Shared);
+        assert_eq!(stream(Holes::New, 100, 10), Sharing::Shared);
     }
 
     /// DR7: calls that programs make ahead have what the engine leaves of what it may have beside somebody, and runs share; where nobody is known to

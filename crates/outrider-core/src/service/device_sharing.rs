@@ -5,8 +5,8 @@ use std::time::Duration;
 use outrider_sys::units::{DeviceId, PAGE};
 
 use super::processes::ProcState;
-use super::{InodeKey, Kernel, Service};
-use crate::device::{READAHEAD, Sharing};
+use super::{FileState, InodeKey, Kernel, Service};
+use crate::device::{Holes, READAHEAD, Sharing};
 use crate::engine::LEAST_BLOCK;
 use crate::sharing::{MOST, Program, Readers};
 
@@ -89,9 +89,13 @@ impl<K: Kernel> Readers for Followed<'_, K> {
         hinted.fold(0, u64::saturating_add)
     }
 
-    fn is_streaming(&self, device: DeviceId) -> bool {
+    fn holed(&self, device: DeviceId) -> Holes {
         let mut files = self.0.files.values();
-        files.any(|f| f.random.is_begun() && f.device() == device && f.view.in_flight_pages() > 0)
+        let begun = |f: &FileState| f.random.is_begun() && f.device() == device;
+        match files.any(|f| begun(f) && f.view.in_flight_pages() > 0) {
+            true => Holes::Old,
+            false => Holes::New,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use outrider_sys::counters;
 
 use crate::clock::{Clock, Moment};
 use crate::device::sharing::{AHEAD, Count, Disk, LATER, LOOK, SURE};
-use crate::device::{READAHEAD, Sharing};
+use crate::device::{Holes, READAHEAD, Sharing};
 use crate::engine::{Engine, Load};
 use others::{Fetched, Others, Own};
 pub use process::Process;
@@ -97,8 +97,8 @@ pub trait Readers {
     fn walks(&self) -> bool;
     /// Bytes of which programs have given the kernel hints.
     fn hinted(&self) -> u64;
-    /// Whether files that programs have read at random, or parts of them, are on their way from a device as a whole.
-    fn is_streaming(&self, device: DeviceId) -> bool;
+    /// Which reads of the programs may have left holes in what is on its way from a device.
+    fn holed(&self, device: DeviceId) -> Holes;
 }
 
 /// The last look.
@@ -483,7 +483,7 @@ impl DeviceSharing {
             // Whoever reads there waits behind what is on its way.
             let model = engine.model(load.device);
             let answer = model.takes(way).unwrap_or_default();
-            d.look(count, answer, readers.is_streaming(load.device));
+            d.look(count, answer, readers.holed(load.device));
             d.told = there.iter().any(|run| run.sees_somebody);
             engine.share(load.device, d.sharing());
             let room = d.sharing().ahead(&model, there.len() as u32, load.bytes);

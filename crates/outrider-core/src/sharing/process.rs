@@ -3,6 +3,7 @@
 use outrider_sys::units::{DeviceId, PAGE};
 
 use super::{Counters, Program, Readers, System};
+use crate::device::Holes;
 use crate::engine::{Engine, Load};
 
 /// The process.
@@ -68,8 +69,8 @@ impl Readers for Process<'_> {
         Some(self.pages)
     }
 
-    fn is_streaming(&self, _device: DeviceId) -> bool {
-        true
+    fn holed(&self, _device: DeviceId) -> Holes {
+        Holes::Late
     }
 }
 
