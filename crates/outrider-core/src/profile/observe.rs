@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -236,7 +236,7 @@ impl Is {
             }),
             // A filter that doesn't know it.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
-                let st = rustix::fs::fstat(&found).ok()?;
+                let st = raw::fstat(found.as_fd().as_raw_fd()).ok()?;
                 Some(Is {
                     is: st.into(),
                     kind: FileType::from_raw_mode(st.st_mode),

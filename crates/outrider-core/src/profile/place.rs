@@ -72,16 +72,6 @@ impl From<libc::stat> for Attributes {
     }
 }
 
-impl From<rustix::fs::Stat> for Attributes {
-    fn from(st: rustix::fs::Stat) -> Attributes {
-        Attributes {
-            key: InodeKey::new(st.st_dev, st.st_ino),
-            size: st.st_size.max(0) as u64,
-            modified: st.st_mtime,
-        }
-    }
-}
-
 /// Why nothing was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {

@@ -94,6 +94,13 @@ impl<K> Default for Kept<K> {
 }
 
 impl<K: Eq + Hash> Kept<K> {
+    /// These are the pages of a file of which nothing is kept yet, if there is room for them.
+    fn begin(&mut self, file: K, pages: Vec<PageRange>) {
+        if !self.of.contains_key(&file) {
+            self.add(file, pages);
+        }
+    }
+
     /// Adds pages of a file, as far as there is room for them.
     fn add(&mut self, file: K, pages: Vec<PageRange>) {
         if self.ranges + pages.len() > RANGES {
@@ -165,10 +172,7 @@ impl Common {
     /// What an entry names, if it may be opened.
     fn find(&self, entry: usize) -> Option<Found> {
         let found = self.places.find(&self.profile.entries.get(entry)?.path);
-        let found = found.ok().filter(|found| {
-            let key = InodeKey::new(found.st.st_dev, found.st.st_ino);
-            !self.is_untouchable(key)
-        });
+        let found = found.ok().filter(|found| !self.is_untouchable(found.key()));
         match &found {
             None => drop(self.figures.lost.fetch_add(1, Relaxed)),
             Some(found) => drop(lock(&self.found).insert(entry, found.st.into())),
@@ -314,8 +318,7 @@ impl Task {
         let all: u64 = bytes.iter().map(|r| r.end - r.start).sum();
         let came = bench.bring(|| Some(file), &bytes, self.sweep);
         if size >= WHOLE && came == Some(all) {
-            let key = InodeKey::new(found.st.st_dev, found.st.st_ino);
-            lock(&self.common.brought).add(key, ranges);
+            lock(&self.common.brought).add(found.key(), ranges);
         }
         came
     }
@@ -332,11 +335,7 @@ impl Task {
         pages.extend(wanted);
         pages.sort_unstable_by_key(|r| r.start);
         let pages = super::model::join(pages.into_iter(), 0);
-        let mut before = lock(&self.common.before);
-        let ranges = before.ranges + pages.len();
-        if ranges <= RANGES && before.of.insert(i, pages).is_none() {
-            before.ranges = ranges;
-        }
+        lock(&self.common.before).begin(i, pages);
     }
 }
 
