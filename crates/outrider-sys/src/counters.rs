@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::raw::Fd;
+use crate::standing::Stat;
 use crate::text;
 use crate::units::DeviceId;
 
@@ -107,9 +108,7 @@ pub fn of_this_thread() -> io::Result<Fd> {
 /// When a process began, clock ticks since the machine did (proc_pid_stat(5), field 22).
 pub fn began(pid: u32) -> Option<u64> {
     let stat = text::read_bytes(format!("/proc/{pid}/stat")).ok()?;
-    let after = stat.iter().rposition(|b| *b == b')')?;
-    let text = std::str::from_utf8(stat.get(after + 2..)?).ok()?;
-    text.split(' ').nth(19)?.parse().ok()
+    Stat::new(&stat).nth_field(19)?.parse().ok()
 }
 
 /// Bytes fetched by the process or thread whose proc_pid_io(5) this is.

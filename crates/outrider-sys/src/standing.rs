@@ -363,16 +363,20 @@ impl Watch {
         let file = openat(&self.directory, "stat", flags, Mode::empty()).ok()?;
         let mut text = Vec::new();
         File::from(file).read_to_end(&mut text).ok()?;
-        Some(Stat(String::from_utf8_lossy(&text).into_owned()))
+        Some(Stat::new(&text))
     }
 }
 
 /// /proc/PID/stat.
-struct Stat(String);
+pub(crate) struct Stat(String);
 
 impl Stat {
+    pub(crate) fn new(text: &[u8]) -> Stat {
+        Stat(String::from_utf8_lossy(text).into_owned())
+    }
+
     /// A field behind the name, which may be anything; the state is the first, 0.
-    fn nth_field(&self, i: usize) -> Option<&str> {
+    pub(crate) fn nth_field(&self, i: usize) -> Option<&str> {
         self.0.rsplit_once(')')?.1.split_whitespace().nth(i)
     }
 }
