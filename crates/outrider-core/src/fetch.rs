@@ -70,7 +70,7 @@ fn told_of(place: String) -> Option<[u64; 3]> {
     Some([field("flags:", 8)?, field("mnt_id:", 10)?, ino])
 }
 
-/// Whether what is open for writing alone, or without any right (O_PATH), is not what these flags say: that says nothing about what a process may read.
+/// Whether a file with these flags is open for reading: what is open for writing alone, or without any right (O_PATH), says nothing about what a process may read.
 fn are_for_reading(flags: u64) -> bool {
     let access = flags as i32 & libc::O_ACCMODE;
     flags as i32 & libc::O_PATH == 0 && matches!(access, libc::O_RDONLY | libc::O_RDWR)

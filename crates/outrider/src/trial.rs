@@ -572,12 +572,6 @@ impl Verdict {
     fn text(&self, stock: &Times, with: &Times) -> String {
         let (a, b) = (stock.median.as_secs_f64(), with.median.as_secs_f64());
         let (without, with_it) = (roughly(a), roughly(b));
-        if matches!(self.0, Why::Short) {
-            return format!(
-                "cold, it takes {without}, which is too short to be judged: beginning and ending a run that is measured takes up to {}",
-                roughly(START)
-            );
-        }
         let alike = are_alike(stock, with);
         let came = if alike {
             format!(
@@ -600,7 +594,12 @@ impl Verdict {
             Why::Nothing => {
                 "no reads of large files were told, nor an order of small ones".to_owned()
             }
-            Why::Short => unreachable!("said above"),
+            Why::Short => {
+                return format!(
+                    "cold, it takes {without}, which is too short to be judged: beginning and ending a run that is measured takes up to {}",
+                    roughly(START)
+                );
+            }
         };
         format!("{came}: {why}")
     }

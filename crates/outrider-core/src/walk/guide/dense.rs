@@ -18,11 +18,12 @@ use crate::tree::known::Place;
 pub(super) struct Processors {
     /// So many there are …
     count: f64,
-    /// … and when it was looked last what they had done, and how busy they were before that.
+    /// … which were looked at last then, had done so much, and had been so busy since the look before.
     looked: Instant,
     before: Option<counters::Processors>,
     busy: f64,
-    /// What this process had taken at the last look, while files were being fetched, µs, and in how many came: to hear of what is opened takes as long as to fetch it.
+    /// What this process had taken when the last file came or the first was asked for, µs; what it has taken since enough had come, with all that it hears meanwhile, and
+    /// how many have come since.
     from_us: f64,
     took_us: f64,
     files: u32,
@@ -167,7 +168,7 @@ impl Guide {
         }
     }
 
-    /// A file is there that was asked for, after so long, and so much of a processor's time, µs. `false`: not because files are opened in no order.
+    /// A file is there that was asked for, after so long, µs. `false`: not because files are opened in no order.
     pub(super) fn has_arrived(&mut self, key: InodeKey, here: Here, took_us: f64) -> bool {
         let dense = self.dense.get_mut(&key.device());
         let dense = dense.filter(|d| d.awaits(key));
