@@ -389,8 +389,9 @@ impl Course {
     /// The next entry that is left.
     fn take(&mut self) -> Option<usize> {
         let i = self.left.pop_front()?;
-        let next = self.left.front().is_some_and(|i| *i >= self.calm.from);
-        if self.phase == Phase::Need && next {
+        // What lies beside one that was cold may be followed by what lies far behind it, which is not to be
+        // passed over before any of it was looked at.
+        if self.phase == Phase::Need && i >= self.calm.from {
             let past = (self.calm.stride() - 1).min(self.left.len());
             self.calm.passed.extend(self.left.drain(..past));
         }
@@ -732,6 +733,10 @@ mod tests {
             assert!((1000..2000).all(|i| half.contains(&i)));
             assert!(half.len() < 1000 + 1000 / 8 + 2 * AHEAD, "{}", half.len());
         }
+        // The second is behind what was looked at while the first was found.
+        let two = |i| (484..517).contains(&i) || (1492..1525).contains(&i);
+        let asked = go(&profile(1600, false), 4, two);
+        assert!((0..1600).filter(|i| two(*i)).all(|i| asked.contains(&i)));
     }
 
     /// A sweep brings all in the order of places, and does without where all is cached.
