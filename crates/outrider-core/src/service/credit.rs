@@ -51,6 +51,7 @@ impl<K: Kernel> Service<K> {
             wait_us,
             head: model.may_seek(),
             chunk,
+            long: chunk,
         }
     }
 
@@ -77,10 +78,7 @@ impl<K: Kernel> Service<K> {
             false => 1.0,
         };
         let transfer_us = read.len as f64 * funds.byte_us;
-        let waits_us = match read.window {
-            Some(us) => read.len as f64 / READAHEAD as f64 * us,
-            None => funds.wait_us,
-        };
+        let waits_us = read.plain_us.unwrap_or(funds.wait_us);
         let waited_us = match read.arrival {
             Arrival::Missing => reads * (waits_us + transfer_us),
             _ => 0.0,
@@ -154,8 +152,8 @@ pub(super) struct Read {
     pub(super) arrival: Arrival,
     /// Reads that were not told before it.
     pub(super) skipped: u64,
-    /// What it would wait for each window of the kernel's own readahead, µs, if it is one of a stream that this serves.
-    pub(super) window: Option<f64>,
+    /// What it would wait for, beside its transfer, µs, if it is one of a stream that the kernel's own readahead serves.
+    pub(super) plain_us: Option<f64>,
     /// What was known of the device.
     pub(super) funds: Funds,
     /// µs.
@@ -163,9 +161,9 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// What the latest of these streams would wait for each window of the kernel's, if it is one that this serves.
-    pub(super) fn window_of(streams: &Streams, funds: &Funds) -> Option<f64> {
+    /// What the latest of these streams would wait for of `bytes`, read `len` at a time, if the kernel's own readahead serves it.
+    pub(super) fn plain_us(streams: &Streams, bytes: u64, len: u64, funds: &Funds) -> Option<f64> {
         let plain = streams.latest().is_some_and(|s| s.plain());
-        plain.then(|| funds.plain_us(!streams.beside()))
+        plain.then(|| funds.plain_us(bytes, len, !streams.beside()))
     }
 }

@@ -326,7 +326,6 @@ impl<K: Kernel> Service<K> {
             },
             quantum: model.quantum(),
             chunk,
-            long: chunk,
             skip_when_steady: config.predict.skip_when_steady,
             sparse: 0,
             delay: match model.has_latency() && self.mode != shm::MODE_PREDICT {

@@ -27,9 +27,9 @@ impl<K: Kernel> Service<K> {
         // Touches are seen too late for their neighbourhood, and each is a fault's, however many are seen at once.
         let mut limits = Limits {
             delay: 0,
-            long: u64::MAX,
             ..self.limits(key)
         };
+        limits.funds.long = u64::MAX;
         // What comes back does so late, when it is seen; where there is room that is no reason to wait.
         let model = self.model(self.device(key));
         if model.bulk().has_room() {
@@ -73,9 +73,9 @@ impl<K: Kernel> Service<K> {
                 len,
                 arrival,
                 skipped: (len / READAHEAD).saturating_sub(1),
-                window: match f.random {
+                plain_us: match f.random {
                     true => None,
-                    false => credit::Read::window_of(streams, &limits.funds),
+                    false => credit::Read::plain_us(streams, len, READAHEAD, &limits.funds),
                 },
                 funds: limits.funds,
                 now,

@@ -145,9 +145,9 @@ impl<K: Kernel> Service<K> {
             len: e.len,
             arrival,
             skipped: untold.skipped,
-            window: match foresight.random {
+            plain_us: match foresight.random {
                 true => None,
-                false => credit::Read::window_of(streams, &limits.funds),
+                false => credit::Read::plain_us(streams, e.len, e.len, &limits.funds),
             },
             funds: limits.funds,
             now: limits.now,
@@ -396,7 +396,7 @@ impl<K: Kernel> Service<K> {
             process.streams(in_flight, self.kernel.now());
         }
         let forward = first.is_none_or(|r| r.start >= e.offset);
-        let is_long = heard.len() > heard.limits.long;
+        let is_long = heard.len() > heard.limits.funds.long;
         let long = if is_long { heard.len() } else { 0 };
         let reader = heard.passes.then(|| -> Arc<dyn Overtaken> {
             let slot = &self.shared.proc(i).slots[usize::from(e.fd)];

@@ -131,6 +131,8 @@ pub struct Funds {
     pub head: bool,
     /// Bytes of a request.
     pub chunk: u64,
+    /// Reads of more bytes are long: the kernel asks for each as a whole, as far as the device takes it at once.
+    pub long: u64,
 }
 
 impl Funds {
@@ -145,11 +147,16 @@ impl Funds {
         overlapped: true,
         head: false,
         chunk: READAHEAD,
+        long: READAHEAD,
     };
 
-    /// See [`Funds::window_us`].
-    pub fn plain_us(&self, alone: bool) -> f64 {
-        self.window_us[usize::from(!alone)]
+    /// What `bytes` are waited for, beside their transfer, by a stream that reads forward without gaps, `len` at a time, µs. Of a long read the
+    /// kernel asks for all at once, and part of it arrives while another is waited for.
+    pub fn plain_us(&self, bytes: u64, len: u64, alone: bool) -> f64 {
+        let len = if len > self.long { len } else { READAHEAD };
+        let overlapped = len.saturating_sub(READAHEAD) as f64 * self.byte_us / 2.0;
+        let each = (self.window_us[usize::from(!alone)] - overlapped).max(0.0);
+        bytes as f64 / len as f64 * each
     }
 
     /// What so many bytes from the beginning of a file cost, and what they are worth.
@@ -161,7 +168,7 @@ impl Funds {
         };
         Stake {
             cost_us: requests * self.request_us + transfer,
-            worth_us: bytes as f64 / READAHEAD as f64 * self.plain_us(true) + transfer,
+            worth_us: self.plain_us(bytes, READAHEAD, true) + transfer,
         }
     }
 
@@ -188,7 +195,7 @@ impl Funds {
         };
         let transfer = bytes as f64 * self.byte_us;
         let waits_us = match s.plain() {
-            true => bytes as f64 / READAHEAD as f64 * self.plain_us(!beside),
+            true => self.plain_us(bytes, s.len, !beside),
             false if s.dense() => bytes as f64 / s.step().max(s.len).max(1) as f64 * self.wait_us,
             false => requests as f64 * self.wait_us,
         };

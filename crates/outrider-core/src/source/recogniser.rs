@@ -27,8 +27,6 @@ pub struct Limits {
     pub quantum: u64,
     /// Bytes of one request, at whose multiples windows end: the next one then begins with a whole request.
     pub chunk: u64,
-    /// Reads of more bytes are long: the kernel asks for each as a whole, as far as the device takes it at once.
-    pub long: u64,
     /// Steady random descriptors skip prediction (SPEC CP3).
     pub skip_when_steady: bool,
     /// Reads that go onward by steps of this many bytes on average, or fewer, are answered by reading on in order; 0: never.
@@ -204,7 +202,6 @@ pub(super) mod testing {
             max: 64 << 20,
             quantum: 64 << 10,
             chunk: 128 << 10,
-            long: 128 << 10,
             skip_when_steady: true,
             sparse: 256 << 10,
             near: u64::MAX,

@@ -308,10 +308,11 @@ impl Stream {
             // The kernel's own readahead has as much on its way: with less it would be held up, and with it nothing is lost that it would not lose.
             let own = self.last.saturating_add(self.len) - self.begun.min(self.last);
             // Of a long read the kernel asks for all that it takes, and of the next one when that is there.
-            let is_long = self.len > limits.long;
+            let is_long = self.len > limits.funds.long;
             let kernels = WINDOWS.max(if is_long { 2 * self.len } else { 0 });
             let begins = self.begun <= UNSEEN;
-            self.left = !begins && !is_long && limits.funds.plain_us(alone) <= 0.0;
+            self.left =
+                !begins && !is_long && limits.funds.plain_us(self.len, self.len, alone) <= 0.0;
             self.granted = match self.left {
                 // Who begins where the file does mostly wants all of it.
                 _ if begins => self.granted.max(own.clamp(kernels, MOST.max(kernels))),
@@ -339,7 +340,7 @@ impl Stream {
                 let target = match here.saturating_add(reach) {
                     target if target >= size => size,
                     // Half of a long read is no help: the kernel asks for the rest of it itself, after what lies behind that, and a head goes to and fro.
-                    _ if self.len > limits.long => here
+                    _ if self.len > limits.funds.long => here
                         .saturating_add(reach.next_multiple_of(self.len))
                         .min(size),
                     target => target / whole * whole,
