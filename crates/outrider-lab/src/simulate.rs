@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use outrider_cli::{shown, size};
 use outrider_core::config::Config;
-use outrider_core::shm;
+use outrider_core::shm::{self, SOURCE_FIGURES};
 use outrider_sim::ours::Ours;
 use outrider_sim::remembered::{Recorder, Remembered};
 use outrider_sim::system::{Machine, Neighbour};
@@ -39,6 +39,9 @@ pub struct SimulateArgs {
     /// Remember each program's run with Outrider, and show a second one, cold, that has its profile.
     #[arg(long)]
     remember: bool,
+    /// Show what became of what each source of foresight has asked for.
+    #[arg(long, conflicts_with = "remember")]
+    sources: bool,
     /// Settings of the service, in TOML.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -159,6 +162,13 @@ pub fn simulate(args: &SimulateArgs) -> Done {
             mib(read(&ours).saturating_sub(read(&stock)).max(ours.wasted)),
             ahead.busy() as f64 / 1e9,
         );
+        if args.sources {
+            for (source, figures) in ahead.figures() {
+                let each = SOURCE_FIGURES.iter().zip(figures);
+                let each: Vec<String> = each.map(|(name, n)| format!("{name} {n}")).collect();
+                println!("  {source}: {}", each.join(", "));
+            }
+        }
     }
     Ok(())
 }

@@ -128,6 +128,17 @@ impl Ours {
         self.busy
     }
 
+    /// Each source that asked for something, and what became of it, by [`shm::SOURCE_FIGURES`].
+    pub fn figures(&self) -> Vec<(&'static str, [u64; shm::SOURCE_FIGURES.len()])> {
+        let header = self.books.header();
+        let all = shm::Origin::ALL.into_iter().map(|origin| {
+            let figures = &header.sources[origin as usize];
+            (origin.name(), figures.each_ref().map(|n| n.load(Relaxed)))
+        });
+        all.filter(|(_, figures)| figures.iter().any(|n| *n > 0))
+            .collect()
+    }
+
     /// Bytes that calls which the program makes ahead itself may have in flight, as it was told last, if it was told of others.
     pub fn room(&self) -> Option<u64> {
         self.memory.as_ref()?.proc().rooms.of(DeviceId(DEVICE))
