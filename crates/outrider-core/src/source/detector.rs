@@ -122,8 +122,9 @@ impl Detector {
 
     /// A stream that is found with this read.
     fn discover(&mut self, read: &Read) -> Option<usize> {
-        // In a neighbourhood there are all distances: only what is in order read by read is a stream.
-        let found = self.streams.discover(read, !self.is_claimed())?;
+        // In a neighbourhood, and among reads onward, there are all distances: only what is in order read by read is a stream.
+        let any = !self.is_claimed() && !self.skips.goes_on();
+        let found = self.streams.discover(read, any)?;
         if let Some((start, stride, len)) = found.line
             && !self.in_tile()
         {
