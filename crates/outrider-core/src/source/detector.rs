@@ -101,7 +101,7 @@ impl Detector {
             self.steady = 0;
             return Some(i);
         }
-        if self.is_claimed() {
+        if self.is_claimed() || self.skips.goes_on() {
             self.streams.forget_chance();
         }
         let mut claim = self.streams.observe(read);
