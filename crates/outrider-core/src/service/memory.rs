@@ -61,8 +61,8 @@ impl MemoryBudget {
         now - self.looked >= PAUSE
     }
 
-    /// Decides by what there is now.
-    fn learn(&mut self, memory: &Memory, now: Moment) {
+    /// Decides by what there is now, of which lists hold some.
+    fn learn(&mut self, memory: &Memory, lists: u64, now: Moment) {
         // Dirty pages come and go in bursts, and while they are there what is clean has less room: the least of the last
         // seconds counts.
         self.headrooms.rotate_right(1);
@@ -77,7 +77,13 @@ impl MemoryBudget {
             limit,
             psi: psi.unwrap_or(0.0),
         });
-        self.ledger.grant(self.grant.total);
+        self.ledger.hold(Holder::Lists, lists);
+        // What a user allows is for all.
+        let room = self
+            .policy
+            .fixed
+            .map_or(headroom, |bytes| bytes.min(headroom));
+        self.grant.total = self.ledger.grant(self.grant.total, room);
         self.looked = now;
     }
 
@@ -150,7 +156,10 @@ impl<K: Kernel> Service<K> {
         if m.estimated {
             self.header().lose(lost::MEMINFO);
         }
-        self.memory.learn(&m, self.kernel.now());
+        let procs = self.processes.active().iter().map(|i| self.shared.proc(*i));
+        let lists = procs.map(|proc| proc.lists.held.load(Relaxed));
+        let lists = lists.fold(0, u64::saturating_add);
+        self.memory.learn(&m, lists, self.kernel.now());
         self.explain.flush();
         self.allow_walks();
         self.notice_silent_reads();
@@ -161,6 +170,10 @@ impl<K: Kernel> Service<K> {
             return;
         }
         self.offer_room();
+        let kept = self.memory.ledger.kept_from(Holder::Lists);
+        for i in self.processes.active() {
+            self.shared.proc(*i).lists.kept.store(kept, Relaxed);
+        }
         if self.memory.is_short() && self.config.reclaim.enabled {
             self.reclaim(m.limit() / PART);
         }
