@@ -156,9 +156,7 @@ impl<K: Kernel> Service<K> {
         if m.estimated {
             self.header().lose(lost::MEMINFO);
         }
-        let procs = self.processes.active().iter().map(|i| self.shared.proc(*i));
-        let lists = procs.map(|proc| proc.lists.held.load(Relaxed));
-        let lists = lists.fold(0, u64::saturating_add);
+        let lists = self.tell_lists();
         self.memory.learn(&m, lists, self.kernel.now());
         self.explain.flush();
         self.allow_walks();
@@ -170,19 +168,33 @@ impl<K: Kernel> Service<K> {
             return;
         }
         self.offer_room();
-        let kept = self.memory.ledger.kept_from(Holder::Lists);
-        for i in self.processes.active() {
-            self.shared.proc(*i).lists.kept.store(kept, Relaxed);
-        }
         if self.memory.is_short() && self.config.reclaim.enabled {
             self.reclaim(m.limit() / PART);
         }
     }
 
-    /// Bytes that may be asked for now.
-    pub(super) fn room(&self) -> u64 {
+    /// Tells the processes how much is kept from what they have declared, with what others lacked since the last look; how much they hold of it.
+    fn tell_lists(&self) -> u64 {
+        self.hold();
+        let kept = self.memory.ledger.kept_from(Holder::Lists);
+        let procs = self.processes.active().iter().map(|i| self.shared.proc(*i));
+        let held = procs.map(|proc| {
+            proc.lists.kept.store(kept, Relaxed);
+            proc.lists.held.load(Relaxed)
+        });
+        held.fold(0, u64::saturating_add)
+    }
+
+    /// Notes what is held of open files; how many bytes that are.
+    fn hold(&self) -> u64 {
         let unused = self.files.unused_pages() * PAGE;
         self.memory.ledger.hold(Holder::Files, unused);
+        unused
+    }
+
+    /// Bytes that may be asked for now.
+    pub(super) fn room(&self) -> u64 {
+        let unused = self.hold();
         let all = self.memory.ledger.held();
         self.header().peak_unused.fetch_max(all, Relaxed);
         self.memory.room(unused, self.reading.readers())
