@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, 
 use outrider_sys::units::DeviceId;
 
 use outrider_core::board::Board;
-use outrider_core::shm::{self, MAX_FDS, Notes, PROC_BYTES, PROC_BYTES_USED, Proc};
+use outrider_core::shm::{self, MAX_FDS, PROC_BYTES, PROC_BYTES_USED, Proc};
 use outrider_sys::handover::{self, Message, NAME_BYTES, Peer};
 use outrider_sys::{decimal, environment, mapped, raw, seccomp};
 
@@ -594,9 +594,9 @@ pub fn reports_alone() -> bool {
         && handed().is_some()
 }
 
-/// Where this process notes what is for the report, if there is one.
-pub fn notes() -> Option<&'static Notes> {
-    current().or_else(told).map(|proc| &proc.notes)
+/// The memory that the service has of this process, or the report, if there is one.
+pub fn shown() -> Option<&'static Proc> {
+    current().or_else(told)
 }
 
 unsafe extern "C" {

@@ -426,6 +426,6 @@ pub fn report(process: &Process) {
         false => attach::reports_alone(),
     };
     if is_heard {
-        process.report_to(attach::notes);
+        process.report_to(attach::shown);
     }
 }

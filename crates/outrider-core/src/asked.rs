@@ -13,9 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use outrider_sys::units::PAGE;
+use outrider_sys::units::{ByteRange, PAGE};
 
-use crate::engine::Overtaken;
 use crate::shm::{Fate, Origin, SAVED, SOURCE_FIGURES};
 use crate::view::{FileView, PageRange};
 
@@ -28,6 +27,22 @@ const DOUBTS: usize = 64;
 
 /// A descriptor of a process: the process's entry, the number, and the generation of its state.
 pub type Reader = (usize, u16, u32);
+
+/// Tells whether a request has been overtaken by the program.
+pub trait Overtaken: Send + Sync {
+    /// Whether the program has read past `range` (bytes).
+    fn overtaken(&self, range: &ByteRange) -> bool;
+
+    /// What of `range` (bytes) the program has asked for by now, if that is known.
+    fn has_asked(&self, _range: &ByteRange) -> Option<ByteRange> {
+        None
+    }
+
+    /// Whose reads these are.
+    fn who(&self) -> Option<Reader> {
+        None
+    }
+}
 
 /// When something was seen to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! What a source of foresight wants, and who it was.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use outrider_sys::units::{ByteRange, InodeKey};
 
-use crate::engine::{Class, Listing, Names, Overtaken};
-use crate::profile::course::Wanted;
+use crate::asked::Overtaken;
+use crate::engine::{Class, Listing, Names};
 use crate::shm::Origin;
 use crate::tree::known::Place;
 
@@ -22,6 +23,31 @@ pub enum Target<'a> {
     Listing(Listing),
     /// Entries of a profile.
     Remembered(Wanted),
+}
+
+/// What is wanted of a profile, by the numbers of its entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Names that are looked up, and directories that are listed.
+    Names(Vec<usize>),
+    /// Pages of a file: so many of those that are needed from some on, counted through.
+    Pages(usize, Range<u64>),
+    /// Where files lie on their device.
+    Places(Vec<usize>),
+    /// Whether something of these is not cached: the first that isn't is enough.
+    Probe(Vec<usize>),
+}
+
+impl Wanted {
+    /// Its first entry.
+    pub fn first(&self) -> Option<usize> {
+        match self {
+            Wanted::Names(entries) | Wanted::Places(entries) | Wanted::Probe(entries) => {
+                entries.first().copied()
+            }
+            Wanted::Pages(entry, _) => Some(*entry),
+        }
+    }
 }
 
 /// What is wanted, by whom and how urgently.

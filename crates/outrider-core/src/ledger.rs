@@ -14,6 +14,8 @@ pub enum Holder {
     Walks,
     /// What an earlier run of the job needed.
     Remembered,
+    /// What programs declare. Their processes fetch it, and say how much they hold.
+    Lists,
 }
 
 impl Holder {
@@ -25,6 +27,8 @@ impl Holder {
             Holder::Walks => walks,
             // What others leave, up to half: a profile may be wrong, and what programs are seen to read isn't.
             Holder::Remembered => whole / 2,
+            // Theirs is what the page cache can take beside it.
+            Holder::Lists => 0,
         }
     }
 }
@@ -53,6 +57,7 @@ struct Holdings {
     files: Holding,
     walks: Holding,
     remembered: Holding,
+    lists: Holding,
 }
 
 impl Holdings {
@@ -61,6 +66,7 @@ impl Holdings {
             Holder::Files => &mut self.files,
             Holder::Walks => &mut self.walks,
             Holder::Remembered => &mut self.remembered,
+            Holder::Lists => &mut self.lists,
         }
     }
 
@@ -74,6 +80,7 @@ impl Holdings {
             Holder::Files => walks + remembered,
             Holder::Walks => files + remembered,
             Holder::Remembered => files + walks,
+            Holder::Lists => files + walks + remembered,
         }
     }
 }
@@ -87,11 +94,15 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All together may have so many bytes. Who still lacks some says so again.
-    pub fn grant(&self, whole: u64) {
+    /// Of `room` bytes that the page cache can take, so many are for all together but lists, which have the rest. What lists hold beyond that they have of the whole;
+    /// but what a process says is a claim, and half stays whatever they say. Returns what that leaves. Who still lacks some says so again.
+    pub fn grant(&self, whole: u64, room: u64) -> u64 {
         let mut holdings = self.lock();
-        holdings.whole = whole;
+        let rest = room.saturating_sub(whole);
+        let taken = holdings.lists.held.saturating_sub(rest).min(whole / 2);
+        holdings.whole = whole - taken;
         (holdings.files.short, holdings.walks.short) = (0, 0);
+        holdings.whole
     }
 
     /// A holder has so many bytes.
@@ -104,7 +115,7 @@ impl Ledger {
         self.lock().of(holder).short = short;
     }
 
-    /// Bytes that all have together.
+    /// Bytes that all but lists have together.
     pub fn held(&self) -> u64 {
         let holdings = self.lock();
         holdings.files.held + holdings.walks.held + holdings.remembered.held
@@ -122,6 +133,7 @@ impl Ledger {
         match holder {
             Holder::Files | Holder::Walks => left,
             Holder::Remembered => left.min(holder.share(holdings.whole)),
+            Holder::Lists => 0,
         }
     }
 }
@@ -134,7 +146,7 @@ mod tests {
 
     fn ledger() -> Ledger {
         let ledger = Ledger::default();
-        ledger.grant(WHOLE);
+        ledger.grant(WHOLE, WHOLE);
         ledger
     }
 
@@ -189,7 +201,25 @@ mod tests {
         assert_eq!(ledger.kept_from(Holder::Files), 30);
         ledger.lack(Holder::Walks, WHOLE);
         assert_eq!(ledger.kept_from(Holder::Files), Holder::Walks.share(WHOLE));
-        ledger.grant(WHOLE);
+        ledger.grant(WHOLE, WHOLE);
         assert_eq!(ledger.allowance(Holder::Files), WHOLE);
+    }
+
+    /// Lists have what the page cache can take beside the others; what they hold beyond it is theirs for so long, up to half of the whole.
+    #[test]
+    fn lists_and_others_share_what_there_is() {
+        let ledger = ledger();
+        let granted = |held| {
+            ledger.hold(Holder::Lists, held);
+            ledger.grant(WHOLE, 2 * WHOLE)
+        };
+        assert_eq!((granted(0), granted(WHOLE)), (WHOLE, WHOLE));
+        assert_eq!(granted(WHOLE + 100), WHOLE - 100);
+        assert_eq!(ledger.allowance(Holder::Files), WHOLE - 100);
+        assert_eq!(granted(u64::MAX), WHOLE / 2);
+        granted(0);
+        take(&ledger, Holder::Files, 300);
+        take(&ledger, Holder::Walks, WHOLE);
+        assert_eq!(ledger.kept_from(Holder::Lists), WHOLE);
     }
 }

@@ -23,7 +23,7 @@ use crate::device::WINDOWS;
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -300,6 +300,15 @@ impl Default for Rooms {
     }
 }
 
+/// What the two who fetch for a process tell each other of memory that is taken ahead of its reads, bytes: see [`crate::ledger`].
+#[repr(C)]
+pub struct Lists {
+    /// What the service has, or is kept for it. Nobody needs it in what is recorded.
+    pub kept: AtomicU64,
+    /// What was fetched of lists that the process has declared, and is not read yet.
+    pub held: AtomicU64,
+}
+
 /// What one process and the service tell each other, in memory that nobody else has.
 #[repr(C, align(4096))]
 pub struct Proc {
@@ -315,7 +324,9 @@ pub struct Proc {
     pub passed_files: AtomicU64,
     _pad1: [u32; 12],
     tail: AtomicU32,
-    _pad2: [u32; 15],
+    _pad2: [u32; 11],
+    /// What it has declared and the service tell each other of memory.
+    pub lists: Lists,
     /// Events that found the ring full.
     pub dropped: AtomicU64,
     /// Hints of the program that never reached the kernel.
@@ -391,7 +402,7 @@ pub const PROC_BYTES: usize = size_of::<Proc>();
 pub const PROC_BYTES_USED: usize = core::mem::offset_of!(Proc, board);
 /// Where in it single words lie by which a process and the service tell each other something, bytes.
 pub const PROC_WORDS: core::ops::Range<usize> =
-    core::mem::offset_of!(Proc, dropped)..core::mem::offset_of!(Proc, ring);
+    core::mem::offset_of!(Proc, lists.held)..core::mem::offset_of!(Proc, ring);
 /// Of these, words that somebody may wait for (futex), bytes from its beginning.
 pub const PROC_FUTEXES: [usize; 1] = [core::mem::offset_of!(Proc, release_done)];
 
@@ -1020,6 +1031,14 @@ impl Header {
 }
 
 impl Proc {
+    /// Bytes that are not for what the program declares, where a service listens.
+    pub fn kept_from_lists(&self) -> u64 {
+        match self.served.load(Ordering::Relaxed) == 1 && self.closed.load(Ordering::Relaxed) == 0 {
+            true => self.lists.kept.load(Ordering::Relaxed),
+            false => 0,
+        }
+    }
+
     /// Whether the service is there, and opens files.
     pub fn is_served(&self) -> bool {
         let [closed, watched] = [&self.closed, &self.watched].map(|w| w.load(Ordering::Relaxed));

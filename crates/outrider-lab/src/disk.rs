@@ -9,6 +9,7 @@
 //! is one mount to clean up, and a plain `umount` takes the whole stack down; if the server dies, `disk
 //! down` finds the rest by the name of the loop device's file.
 
+mod args;
 mod blockdev;
 mod control;
 mod daemon;
@@ -32,15 +33,16 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::json;
 
-use crate::cli::{DiskCommand, FileSystem, TraceWhat, UpArgs};
 use crate::fuse;
 use crate::output::{Context, Failure, Outcome};
 use crate::size;
+use args::{DiskCommand, TraceWhat, UpArgs};
 use blockdev::Loop;
 use control::{Answer, Ask};
 use server::Counters;
 use state::{Lock, Place, State};
 
+pub use args::{DiskArgs, FileSystem};
 pub use blockdev::mounted_on;
 pub use daemon::{block_signals, wait_for};
 pub use lease::{Lease, check_model, has_head, interrupted, promised, sweep};

@@ -3,6 +3,8 @@
 //! Such a program is drawn from a seed, or changed a little from another, and is always told by a line of text that makes it again:
 //! `gen:phases?seed=7&file=64M&file=1G&phase=0,1,skip,16K,300,5000,256K,120`. So a search for bad cases can go over millions, and its findings can be kept.
 
+use outrider_sys::units::PAGE;
+
 use crate::device::Nanos;
 use crate::random::{Random, Zipf};
 use crate::trace::{Op, Trace};
@@ -93,7 +95,7 @@ fn magnitude(random: &mut Random, (least, most): (u64, u64)) -> u64 {
 }
 
 fn pages(bytes: u64) -> u64 {
-    (bytes >> 12).max(1) << 12
+    (bytes / PAGE).max(1) * PAGE
 }
 
 impl Phase {

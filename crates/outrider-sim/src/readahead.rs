@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use outrider_sys::units::PAGE;
+
 /// What the kernel remembers of an open file (`struct file_ra_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readahead {
@@ -80,7 +82,7 @@ impl Readahead {
             };
         }
         let most = self.most_for(count, longest);
-        let previous = self.previous >> 12;
+        let previous = self.previous / PAGE;
         if index == 0 || count > most || index.wrapping_sub(previous) <= 1 {
             self.start = index;
             self.size = first_size(count, most);

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outrider_core::clock::Moment;
-use outrider_core::profile::course::{Came, Course, Sum, Wanted, cut};
+use outrider_core::intent::Wanted;
+use outrider_core::profile::course::{Came, Course, Sum, cut};
 use outrider_core::profile::model::{Entry, History, Need, Outcome, Profile, Seen};
 use outrider_sys::units::{PAGE, PageRange};
 

@@ -9,7 +9,7 @@
 //!
 //! `readahead(2)` and `POSIX_FADV_WILLNEED` read at most max(read_ahead_kb, max_sectors_kb) of the
 //! device per call and report success whatever they left out. Whoever fetches therefore asks in pieces
-//! of [`UNCLIPPED_CHUNK`].
+//! of [`device::UNCLIPPED_CHUNK`].
 //!
 //! Nothing here goes through libc's public names, so the functions may be called in a process whose
 //! libc is hooked.
@@ -22,11 +22,6 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::units::{ByteRange, PAGE};
 use crate::{device, raw, valgrind};
-
-/// Bytes that one readahead call always reads in full on a device whose read_ahead_kb is the stock
-/// 128 or more (`mm/readahead.c`, `force_page_cache_ra`: each call is limited to the larger of the
-/// open file's `ra_pages` and the device's `io_pages`).
-pub const UNCLIPPED_CHUNK: u64 = 128 * 1024;
 
 /// Bytes mapped at once by [`mincore`] and [`populate`], so that a huge file costs bounded address
 /// space and result memory (one byte a page).

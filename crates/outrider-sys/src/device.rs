@@ -15,10 +15,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
-use crate::cache::UNCLIPPED_CHUNK;
 use crate::raw::Fd;
 use crate::units::{DeviceId, PAGE};
 use crate::{raw, text};
+
+/// Bytes that one readahead call always reads in full on a device whose read_ahead_kb is the stock
+/// 128 or more (`mm/readahead.c`, `force_page_cache_ra`: each call is limited to the larger of the
+/// open file's `ra_pages` and the device's `io_pages`).
+pub const UNCLIPPED_CHUNK: u64 = 128 * 1024;
 
 /// The number that a file system gives itself, from its UUID where it has one (`f_fsid`, statfs(2)). `None` where it has none, or is behind
 /// a boundary that hides it.

@@ -46,8 +46,6 @@ const SET: usize = 8;
 const UNIX: usize = libc::AF_UNIX as usize;
 const PACKETS: usize = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize;
 const ANONYMOUS: usize = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
-/// MADV_POPULATE_READ, since Linux 5.14.
-const POPULATE_READ: usize = 22;
 
 /// What runner, service and hooks call. Where a call serves several ends, with the arguments of each that something depends on. The first ones are those
 /// without which the child that makes them is not left without a trace.
@@ -76,7 +74,7 @@ pub const CALLS: &[Call] = &[
     ("madvise", Service, libc::SYS_madvise, [0, 0, libc::MADV_WIPEONFORK as usize, 0]),
     ("madvise", Service, libc::SYS_madvise, [0, 0, libc::MADV_DONTFORK as usize, 0]),
     ("madvise", Part, libc::SYS_madvise, [0, 0, libc::MADV_WILLNEED as usize, 0]),
-    ("madvise", Part, libc::SYS_madvise, [0, 0, POPULATE_READ, 0]),
+    ("madvise", Part, libc::SYS_madvise, [0, 0, libc::MADV_POPULATE_READ as usize, 0]),
     ("mincore", Part, libc::SYS_mincore, [1, 0, 0, 0]),
     ("membarrier", Part, libc::SYS_membarrier, [0; 4]),
     ("uname", Part, libc::SYS_uname, [0; 4]),

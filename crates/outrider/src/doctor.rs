@@ -200,7 +200,7 @@ fn readahead_clip(at: &Path) -> Finding {
         );
     }
     match device.readahead_clip() {
-        Some(clip) if clip >= outrider_sys::cache::UNCLIPPED_CHUNK => info(
+        Some(clip) if clip >= outrider_sys::device::UNCLIPPED_CHUNK => info(
             name,
             format!(
                 "{place}: one readahead call reads at most {}; ours are smaller",

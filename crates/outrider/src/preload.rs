@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use outrider_sys::program::{Entry, Named, Taking, has_musl, taking};
-use outrider_sys::{cache, raw};
+use outrider_sys::{device, raw};
 
 use crate::output::{Failure, show};
 use crate::{elf, filter, own_directory};
@@ -210,8 +210,8 @@ pub fn read_ahead(fd: i32) {
     }
 }
 
-/// [`cache::UNCLIPPED_CHUNK`].
-const PIECE: usize = cache::UNCLIPPED_CHUNK as usize;
+/// [`device::UNCLIPPED_CHUNK`].
+const PIECE: usize = device::UNCLIPPED_CHUNK as usize;
 
 /// Puts the library, or a filter that stands for it, and the plug-ins into LD_PRELOAD, in front of what is there, and names the plug-ins to the library.
 ///

@@ -182,6 +182,35 @@ fn a_budget_of_nothing_is_one_for_lists() {
     }
 }
 
+/// CP9, LP4: lists and the service have one budget. Whoever comes later has what is left: a list a megabyte at least, the service half.
+#[test]
+fn lists_share_the_budget_of_the_service() {
+    const BUDGET: u64 = 32 << 20;
+    let program = linked("budget");
+    let hinted = (24 << 20).to_string();
+    for order in ["stream", "rounds"] {
+        for (first, most) in [("hint", BUDGET), ("list", BUDGET + BUDGET / 2)] {
+            let dir = place("budget", 48 * MIB);
+            let mut command = Command::new(outrider());
+            command.args(["run", "--budget", &BUDGET.to_string(), "--"]);
+            command.arg(&program);
+            command.args(["one.dat", "two.dat", &hinted, first]);
+            let output = command.env("OUTRIDER_ORDER", order).current_dir(&dir);
+            let output = output.output().unwrap();
+            assert!(output.status.success(), "{order}: {output:?}");
+            let out = String::from_utf8(output.stdout).unwrap();
+            let pages: Vec<u64> = out.split_whitespace().flat_map(str::parse).collect();
+            let [of_list, of_hint] = pages[..] else {
+                panic!("{order}: {out}");
+            };
+            // Either goes on beside the other, but only so far. Kernels read a page or two more than they are asked for.
+            let what = format!("{order}, {first} first: {out}");
+            assert!(of_list >= 256 && of_hint >= 256, "{what}");
+            assert!((of_list + of_hint) * 4096 <= most + (1 << 20), "{what}");
+        }
+    }
+}
+
 /// LP5, LP10: two processes that know nothing of one another get parts of the memory that both are in of the same size, within a fifth, and that is half of
 /// what one alone gets. What counts is the buffer of each round, as `OUTRIDER_EXPLAIN` tells it.
 #[test]

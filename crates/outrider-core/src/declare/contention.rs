@@ -55,6 +55,11 @@ impl Contention {
         self.limit = self.limit.min(self.most);
     }
 
+    /// So many bytes are left to others.
+    pub fn leave(&mut self, bytes: u64) {
+        self.bound(self.most.saturating_sub(bytes));
+    }
+
     /// Bytes of unique pages that may be held.
     pub fn limit(&self) -> u64 {
         self.limit

@@ -31,7 +31,7 @@ use std::sync::{Mutex, MutexGuard};
 use outrider_sys::raw;
 
 use crate::sharing::runs;
-use crate::shm::{Notes, Rooms};
+use crate::shm::{Proc, Rooms};
 use state::State;
 
 use crate::lock;
@@ -208,8 +208,8 @@ pub struct Process {
     /// Descriptor that the fetcher is opening through /proc at this moment, or -1.
     opening: AtomicI32,
     figures: [AtomicU64; 11],
-    /// The runner's memory, where there is one.
-    notes: AtomicPtr<()>,
+    /// Finds what this process and the service have in memory between them, where it does.
+    proc: AtomicPtr<()>,
     /// File of a descriptor plus 1, by number; 0: not declared. [`NUMBERS`] entries.
     numbers: &'static [AtomicU32],
     /// Counts what was asked for of rounds; a futex word, on which reads wait.
@@ -256,7 +256,7 @@ impl Process {
             settled: AtomicU32::new(0),
             opening: AtomicI32::new(-1),
             figures: [const { AtomicU64::new(0) }; 11],
-            notes: AtomicPtr::new(std::ptr::null_mut()),
+            proc: AtomicPtr::new(std::ptr::null_mut()),
             numbers,
             swept: AtomicU32::new(0),
             waited_us: AtomicU64::new(0),
@@ -278,19 +278,19 @@ impl Process {
         self.rooms.of(device)
     }
 
-    /// Reports to a runner from here on. A forked child notes elsewhere than its parent: so where is asked each time.
-    pub fn report_to(&self, notes: fn() -> Option<&'static Notes>) {
-        self.notes.store(notes as *mut (), Release);
+    /// Reports to a runner from here on, and shares memory with its service. A forked child has other memory than its parent: so where is asked each time.
+    pub fn report_to(&self, memory: fn() -> Option<&'static Proc>) {
+        self.proc.store(memory as *mut (), Release);
     }
 
-    fn notes(&self) -> Option<&'static Notes> {
-        let notes = self.notes.load(Acquire);
-        if notes.is_null() {
+    fn proc(&self) -> Option<&'static Proc> {
+        let memory = self.proc.load(Acquire);
+        if memory.is_null() {
             return None;
         }
         // SAFETY: what `report_to` was given.
-        let notes: fn() -> Option<&'static Notes> = unsafe { std::mem::transmute(notes) };
-        notes()
+        let memory: fn() -> Option<&'static Proc> = unsafe { std::mem::transmute(memory) };
+        memory()
     }
 
     fn count(&self, figure: Figure, n: u64) {
@@ -300,7 +300,10 @@ impl Process {
         if let Some(f) = self.figures.get(figure as usize) {
             f.fetch_add(n, Relaxed);
         }
-        if let Some(f) = self.notes().and_then(|n| n.declared.get(figure as usize)) {
+        if let Some(f) = self
+            .proc()
+            .and_then(|p| p.notes.declared.get(figure as usize))
+        {
             f.fetch_add(n, Relaxed);
         }
     }

@@ -34,7 +34,7 @@ pub use lane::{
 };
 pub use queue::{Awaited, Issuing, Job, Outcome};
 use queue::{Batch, Device, State};
-pub use request::{Account, Class, Overtaken, Request};
+pub use request::{Account, Class, Request};
 pub use worker::{Arrived, Done, Worker};
 use worker::{Watched, bytes_read};
 

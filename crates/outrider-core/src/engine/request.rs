@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Handle;
-use crate::asked::{Asked, Reader, Stamp};
+use crate::asked::{Asked, Overtaken, Stamp};
 use crate::lock;
 use crate::shm::{Fate, Figure};
 use crate::tally::Tally;
@@ -20,22 +20,6 @@ pub enum Class {
     Background = 1,
     /// What may be read some time: in pieces, beside which the program's own reads hardly wait (see [`Bulk`](crate::device::Bulk)).
     Bulk = 2,
-}
-
-/// Tells whether a request has been overtaken by the program.
-pub trait Overtaken: Send + Sync {
-    /// Whether the program has read past `range` (bytes).
-    fn overtaken(&self, range: &ByteRange) -> bool;
-
-    /// What of `range` (bytes) the program has asked for by now, if that is known.
-    fn has_asked(&self, _range: &ByteRange) -> Option<ByteRange> {
-        None
-    }
-
-    /// Whose reads these are.
-    fn who(&self) -> Option<Reader> {
-        None
-    }
 }
 
 /// One range to fetch.

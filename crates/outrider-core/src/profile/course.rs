@@ -21,6 +21,7 @@ use outrider_sys::units::{PAGE, PageRange};
 use super::credit::Credit;
 use super::model::{Need, Profile};
 use crate::clock::Moment;
+use crate::intent::Wanted;
 use crate::tree::inode_block;
 
 /// Bytes that one errand brings: some sixteen times as much as a program has on its way that reads in order, so that threads are many on many files and few on
@@ -38,31 +39,6 @@ const LOOK_UP: u64 = PAGE;
 /// Entries that are looked at before a sweep, to see whether there is anything to be swept: the first that is cold ends that. As many are looked at together where
 /// others were cached.
 const PROBES: usize = 8;
-
-/// What is wanted of a profile, by the numbers of its entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Names that are looked up, and directories that are listed.
-    Names(Vec<usize>),
-    /// Pages of a file: so many of those that are needed from some on, counted through.
-    Pages(usize, Range<u64>),
-    /// Where files lie on their device.
-    Places(Vec<usize>),
-    /// Whether something of these is not cached: the first that isn't is enough.
-    Probe(Vec<usize>),
-}
-
-impl Wanted {
-    /// Its first entry.
-    pub fn first(&self) -> Option<usize> {
-        match self {
-            Wanted::Names(entries) | Wanted::Places(entries) | Wanted::Probe(entries) => {
-                entries.first().copied()
-            }
-            Wanted::Pages(entry, _) => Some(*entry),
-        }
-    }
-}
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,6 +14,8 @@ const MISSES: u32 = 3;
 pub const BAD_RUNS: u8 = 3;
 /// Bytes of a path at most: PATH_MAX.
 pub(super) const PATH: usize = 4095;
+/// Files of fewer bytes count as needed whole: the kernel's first readahead window brings as much in.
+pub(super) const WHOLE: u64 = 128 << 10;
 /// Gaps of so many pages are read through, as the kernel's first readahead window would (16 KiB): a range more costs as much as they do.
 const GAP: u64 = 4;
 

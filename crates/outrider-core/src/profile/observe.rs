@@ -31,7 +31,7 @@ use outrider_sys::standing::Watch;
 use outrider_sys::units::{ByteRange, InodeKey, PAGE, PageRange, pages_of};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 
-use super::model::{Entry, Need, Profile, Seen, join};
+use super::model::{Entry, Need, Profile, Seen, WHOLE, join};
 use super::place::{Attributes, Lost, Places};
 use super::replay::{Before, Replay, complement, intersect};
 use super::terms::Terms;
@@ -42,8 +42,6 @@ use crate::shared::Shared;
 use crate::shm::{MAX_PROCS, lost};
 use crate::tree::inode_block;
 
-/// Files of fewer bytes count as needed whole: the kernel's first readahead window brings as much in.
-pub(super) const WHOLE: u64 = 128 << 10;
 /// Of a file of which nobody knows better so much counts as needed, bytes.
 const UNKNOWN: u64 = 8 << 20;
 /// From one look at the log to the next: after one that has found something, and at most.

@@ -29,39 +29,11 @@ impl<K: Kernel> Service<K> {
             // Of what nobody has open walks ask the engine's lane.
             return plan::Plan::default();
         };
-        let refused = |at| plan::Plan {
-            refused_at: Some(at),
-            ..plan::Plan::default()
-        };
         let first = ranges.first().map_or(0, |r| r.start);
-        if !self.memory.is_allowed() {
-            self.leaves(key, Reason::NoMemory);
-            return refused(first);
-        }
-        if self.devices.leaves_alone(key.dev) {
-            self.leaves(key, Reason::FileSystem);
-            return plan::Plan::default();
-        }
-        let Some(handle) = self.handle(key) else {
-            let served = self.devices.shows_opens(key.dev);
-            if served {
-                self.ask_server(key, false);
-            }
-            return match self.quiesce.is_quiesced() || served {
-                true => refused(first),
-                false => plan::Plan::default(),
-            };
+        let handle = match self.may_fetch(key, first) {
+            Ok(handle) => handle,
+            Err(refused) => return refused,
         };
-        if self.engine.has_many_short(bounds::QUEUED) {
-            return refused(first);
-        }
-        let place = self.devices.place(key.dev);
-        let file = self.files.get(&key);
-        let caches = file.is_some_and(|f| f.served.surely_caches());
-        if place.is_some_and(|p| !p.caches) && !caches {
-            self.leaves(key, Reason::FileSystem);
-            return refused(first);
-        }
         self.learn(key, &handle, ranges, intent.descriptor);
         let (class, part) = self.urgency(key, intent.class);
         let room = self.room().min(part);
@@ -69,7 +41,6 @@ impl<K: Kernel> Service<K> {
         let device = self.engine.device_of(key.device(), &handle, first);
         self.begin_sharing(device);
         let model = self.model(device);
-        let pid_of = |i| self.processes.get(i).map_or(0, ProcState::pid);
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();
         };
@@ -98,30 +69,7 @@ impl<K: Kernel> Service<K> {
             })
             .collect();
         if visible {
-            let outcome = match plan.requests.is_empty() || !self.explain.is_wanted() {
-                true => None,
-                false => {
-                    let asking = Asking {
-                        of: Subject {
-                            pid: file.hold.owner().map_or(0, pid_of),
-                            key,
-                        },
-                        origin: intent.origin,
-                        name: file.name(),
-                        ranges: &plan.requests,
-                    };
-                    self.explain.asked(&asking, &model, self.shared.header())
-                }
-            };
-            let of = Of {
-                origin: intent.origin,
-                outcome,
-            };
-            let mut asked = file.account.asked();
-            for r in &plan.requests {
-                let pages = PageRange::from_bytes(r.start, r.end - r.start);
-                asked.ask(pages, of.clone(), intent.reader.clone(), &file.view);
-            }
+            self.enter(key, &intent, &plan.requests, &model);
         }
         self.engine.submit(key.device(), class, requests);
         if plan.bytes > 0 {
@@ -135,6 +83,75 @@ impl<K: Kernel> Service<K> {
         let foreseen = &self.header().foreseen[intent.origin as usize];
         foreseen.fetch_add(plan.bytes, Relaxed);
         plan
+    }
+
+    /// The file, if anything of it from `first` on may be fetched; otherwise what is told to who wants it.
+    fn may_fetch(&mut self, key: InodeKey, first: u64) -> Result<Arc<Handle>, plan::Plan> {
+        let refused = plan::Plan {
+            refused_at: Some(first),
+            ..plan::Plan::default()
+        };
+        if !self.memory.is_allowed() {
+            self.leaves(key, Reason::NoMemory);
+            return Err(refused);
+        }
+        if self.devices.leaves_alone(key.dev) {
+            self.leaves(key, Reason::FileSystem);
+            return Err(plan::Plan::default());
+        }
+        let Some(handle) = self.handle(key) else {
+            let served = self.devices.shows_opens(key.dev);
+            if served {
+                self.ask_server(key, false);
+            }
+            return match self.quiesce.is_quiesced() || served {
+                true => Err(refused),
+                false => Err(plan::Plan::default()),
+            };
+        };
+        if self.engine.has_many_short(bounds::QUEUED) {
+            return Err(refused);
+        }
+        let place = self.devices.place(key.dev);
+        let file = self.files.get(&key);
+        let caches = file.is_some_and(|f| f.served.surely_caches());
+        if place.is_some_and(|p| !p.caches) && !caches {
+            self.leaves(key, Reason::FileSystem);
+            return Err(refused);
+        }
+        Ok(handle)
+    }
+
+    /// Enters in a file's account what is about to be asked for, and explains it.
+    fn enter(&self, key: InodeKey, intent: &Intent, requests: &[ByteRange], model: &DeviceModel) {
+        let Some(file) = self.files.get(&key) else {
+            return;
+        };
+        let pid_of = |i| self.processes.get(i).map_or(0, ProcState::pid);
+        let outcome = match requests.is_empty() || !self.explain.is_wanted() {
+            true => None,
+            false => {
+                let asking = Asking {
+                    of: Subject {
+                        pid: file.hold.owner().map_or(0, pid_of),
+                        key,
+                    },
+                    origin: intent.origin,
+                    name: file.name(),
+                    ranges: requests,
+                };
+                self.explain.asked(&asking, model, self.shared.header())
+            }
+        };
+        let of = Of {
+            origin: intent.origin,
+            outcome,
+        };
+        let mut asked = file.account.asked();
+        for r in requests {
+            let pages = PageRange::from_bytes(r.start, r.end - r.start);
+            asked.ask(pages, of.clone(), intent.reader.clone(), &file.view);
+        }
     }
 
     /// Bytes that the kernel reads ahead of whoever reads a file, at most.

@@ -11,7 +11,7 @@ use super::processes::ProcState;
 use super::random_reads::Unordered;
 use super::{Service, bounds, credit};
 use crate::asked::When;
-use crate::device::READAHEAD;
+use crate::device::{DeviceModel, READAHEAD};
 use crate::intent::Intent;
 use crate::shm::{Event, Origin, lost};
 use crate::source::mapped::Mapped;
@@ -85,6 +85,24 @@ impl<K: Kernel> Service<K> {
             let missing = arrival == Arrival::Missing;
             m.runs.touched(r, missing, f.random, f.onward);
         }
+        // A part takes longer than what was bought with the last one.
+        let mut asked = self.take_in_runs(key, m, &model) | self.goes_on_streaming(key);
+        // Where there is no room what is bought is bought with the next part.
+        asked &= self.model(self.device(key)).bulk().has_room();
+        asked |= self.is_probing(key);
+        if ranges.is_empty() {
+            return (touching, asked);
+        }
+        let out = self.fetch(Intent::new(key, &ranges, Origin::Mapped));
+        self.stake_mapped(key, &mut m.detector.streams, &limits.funds, &out);
+        if let Some(at) = out.refused_at {
+            m.detector.streams.retreat(at);
+        }
+        (touching, true)
+    }
+
+    /// Takes in what was touched in no order, and is over; whether anything was asked for because of it.
+    fn take_in_runs(&mut self, key: InodeKey, m: &mut Mapped, model: &DeviceModel) -> bool {
         let mut asked = false;
         // Who copies a part, and then another elsewhere, reads parts in no order, however well each is foreseen once it has begun.
         for run in m.runs.over() {
@@ -113,20 +131,7 @@ impl<K: Kernel> Service<K> {
                 }
             }
         }
-        // A part takes longer than what was bought with the last one.
-        asked |= self.goes_on_streaming(key);
-        // Where there is no room what is bought is bought with the next part.
-        asked &= self.model(self.device(key)).bulk().has_room();
-        asked |= self.is_probing(key);
-        if ranges.is_empty() {
-            return (touching, asked);
-        }
-        let out = self.fetch(Intent::new(key, &ranges, Origin::Mapped));
-        self.stake_mapped(key, &mut m.detector.streams, &limits.funds, &out);
-        if let Some(at) = out.refused_at {
-            m.detector.streams.retreat(at);
-        }
-        (touching, true)
+        asked
     }
 
     /// Looks at all mappings, for as long as a turn of each process.

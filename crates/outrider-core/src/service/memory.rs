@@ -61,8 +61,8 @@ impl MemoryBudget {
         now - self.looked >= PAUSE
     }
 
-    /// Decides by what there is now.
-    fn learn(&mut self, memory: &Memory, now: Moment) {
+    /// Decides by what there is now, of which lists hold some.
+    fn learn(&mut self, memory: &Memory, lists: u64, now: Moment) {
         // Dirty pages come and go in bursts, and while they are there what is clean has less room: the least of the last
         // seconds counts.
         self.headrooms.rotate_right(1);
@@ -77,7 +77,13 @@ impl MemoryBudget {
             limit,
             psi: psi.unwrap_or(0.0),
         });
-        self.ledger.grant(self.grant.total);
+        self.ledger.hold(Holder::Lists, lists);
+        // What a user allows is for all.
+        let room = self
+            .policy
+            .fixed
+            .map_or(headroom, |bytes| bytes.min(headroom));
+        self.grant.total = self.ledger.grant(self.grant.total, room);
         self.looked = now;
     }
 
@@ -150,7 +156,8 @@ impl<K: Kernel> Service<K> {
         if m.estimated {
             self.header().lose(lost::MEMINFO);
         }
-        self.memory.learn(&m, self.kernel.now());
+        let lists = self.tell_lists();
+        self.memory.learn(&m, lists, self.kernel.now());
         self.explain.flush();
         self.allow_walks();
         self.notice_silent_reads();
@@ -166,10 +173,28 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// Bytes that may be asked for now.
-    pub(super) fn room(&self) -> u64 {
+    /// Tells the processes how much is kept from what they have declared, with what others lacked since the last look; how much they hold of it.
+    fn tell_lists(&self) -> u64 {
+        self.hold();
+        let kept = self.memory.ledger.kept_from(Holder::Lists);
+        let procs = self.processes.active().iter().map(|i| self.shared.proc(*i));
+        let held = procs.map(|proc| {
+            proc.lists.kept.store(kept, Relaxed);
+            proc.lists.held.load(Relaxed)
+        });
+        held.fold(0, u64::saturating_add)
+    }
+
+    /// Notes what is held of open files; how many bytes that are.
+    fn hold(&self) -> u64 {
         let unused = self.files.unused_pages() * PAGE;
         self.memory.ledger.hold(Holder::Files, unused);
+        unused
+    }
+
+    /// Bytes that may be asked for now.
+    pub(super) fn room(&self) -> u64 {
+        let unused = self.hold();
         let all = self.memory.ledger.held();
         self.header().peak_unused.fetch_max(all, Relaxed);
         self.memory.room(unused, self.reading.readers())

@@ -1,6 +1,15 @@
 //! Taking results: what was made ahead is compared and handed out, or made again.
 
-use super::*;
+use std::time::Instant;
+
+use outrider_sys::raw;
+
+use super::{Instance, Into, LONG, Words};
+use crate::call::{Call, Kind};
+use crate::conflict::may_be_written;
+use crate::context::Progress;
+use crate::graph::Source;
+use crate::limits::FIRST_BYTES;
 
 const MOVED: &str = "a position that was declared private was moved by someone else";
 

@@ -1,9 +1,17 @@
 //! Looking ahead: the walk along the window that issues what may be issued.
 
-use outrider_sys::raw;
+use std::time::Instant;
 
-use super::*;
-use crate::walk;
+use outrider_sys::raw::{self, syscall6};
+
+use super::{GONE, Instance, LISTED, SEARCH, uses_file};
+use crate::buffers::LARGEST;
+use crate::call::{Args, Data, Kind};
+use crate::conflict::{File, Touch, Writes, conflict, is_of_kernel, may_be_written};
+use crate::context::{Progress, opens_directory};
+use crate::graph::{At, Cursor, Engine, Source};
+use crate::limits::{DEEPEST_WINDOW, FIRST_BYTES};
+use crate::{device, process, walk};
 
 impl Instance<'_> {
     /// Looks ahead: fills the window, and issues what may be issued.

@@ -27,15 +27,12 @@ mod window;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use outrider_sys::raw::{self, syscall6};
-
-use crate::buffers::{Block, Buffer, Buffers, LARGEST};
-use crate::call::{Args, Call, Data, Kind};
-use crate::conflict::{File, Touch, Writes, conflict, is_of_kernel, may_be_written};
-use crate::context::{self, Context, Progress, Start, opens_directory};
+use crate::buffers::{Block, Buffer, Buffers};
+use crate::call::{Call, Kind};
+use crate::conflict::File;
+use crate::context::{self, Context, Progress, Start};
 use crate::device;
-use crate::graph::{At, Cursor, Engine, Follow, Options, Source, is_linked};
-use crate::limits::{DEEPEST_WINDOW, FIRST_BYTES};
+use crate::graph::{Cursor, Engine, Follow, Options, Source};
 use crate::memory::Mapped;
 use crate::payback::{self, Misses, Share};
 use crate::process;

@@ -6,9 +6,17 @@
 //!
 //! Where the kernel itself reads as far ahead, sequential reads are left to it (see `device::reads_far_ahead`), unless they wait time and again.
 
+use std::time::Duration;
+
 use outrider_core::device::AHEAD;
 
-use super::*;
+use super::{Follows, Instance, LONG, Tail};
+use crate::buffers::LARGEST;
+use crate::call::{Args, Call, Kind};
+use crate::conflict::may_be_written;
+use crate::graph::{At, Follow, Source};
+use crate::limits::FIRST_BYTES;
+use crate::{device, payback};
 
 /// Of a file that the kernel does not read ahead, so many reads that were timed have waited, and a quarter of all as far as can be told, since one in four is
 /// timed. Otherwise a reader waits once in a MiB, and a few times where it begins.

@@ -1,7 +1,11 @@
 //! The window: what the graph foresees next, and what of it the program makes.
 
 use super::issue::Pending;
-use super::*;
+use super::{FILES, GONE, Instance, MAYBE, SEARCH, Tail, Words, path_bytes, uses_file};
+use crate::call::{Call, Kind};
+use crate::conflict::{Touch, conflict};
+use crate::context::Progress;
+use crate::graph::{At, Engine, Follow, Source, is_linked};
 
 impl Instance<'_> {
     pub(super) fn forget_caches(&mut self) {

@@ -3,11 +3,19 @@
 //! They share a descriptor table that is not the program's, so that what they open has no number there. The first of them makes it and starts the
 //! others. They list what runs ask for, and of a walk what comes next (see `frontier`), so that all are at work from the first directory on.
 
-use super::*;
-use crate::frontier::{Found, Taken};
-use crate::walk::{Entries, Which};
+use std::ffi::c_void;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use outrider_core::tree::listing::{Kind, Listing};
-use outrider_sys::valgrind;
+use outrider_sys::raw::{self, syscall6};
+use outrider_sys::{threads, valgrind};
+
+use super::{IDLE, Job, LOOK, Pool, Queue, finish, state, thread, timed};
+use crate::frontier::{Found, Taken};
+use crate::memory;
+use crate::walk::{Entries, Which};
 
 /// Most of them: each waits for one block at a time, and a disk on a network takes as many requests at once.
 const LISTERS: usize = 32;

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::device::Device;
 use super::direct;
 use super::exec::not_interrupted;
-use crate::cli::FileSystem;
+use crate::disk::FileSystem;
 use crate::disk::{self, Lease};
 use crate::output::{Context, Outcome};
 use crate::results::{Accuracy, median};

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::args::{FileSystem, UpArgs};
 use super::blockdev::Loop;
 use super::control::{self, Answer, Ask};
 use super::server::Counters;
 use super::state::Place;
 use super::{INTERRUPTED, bring_up, down};
-use crate::cli::{FileSystem, UpArgs};
 use crate::output::{Context, Failure, Outcome};
 use outrider_sim::device::{Device, Request};
 use outrider_sim::model::{Kind, Model};

@@ -41,7 +41,7 @@ use crate::intent::Target;
 use crate::lock;
 use crate::plan::{Plan, Terms};
 use crate::sharing::{DeviceSharing, System};
-use crate::shm::Notes;
+use crate::shm::{Notes, Proc};
 use crate::view::PageRange;
 use device::Tried;
 use file::Own;
@@ -102,6 +102,9 @@ pub(super) fn start(process: &'static Process) -> bool {
                 return;
             }
             Fetcher::new(process, wishes).run();
+            if let Some(proc) = process.proc() {
+                proc.lists.held.store(0, Relaxed);
+            }
             process.fetcher_ended.store(true, SeqCst);
             raw::futex_wake(&process.release_done, u32::MAX);
         });
@@ -266,10 +269,11 @@ struct Piece {
 
 impl Fetcher {
     fn new(process: &'static Process, mut wishes: Wishes) -> Fetcher {
-        let notes = process.notes().unwrap_or_else(|| {
+        let notes = match process.proc() {
+            Some(proc) => &proc.notes,
             // These are read by nobody.
-            Box::leak(Box::default())
-        });
+            None => Box::leak(Box::default()),
+        };
         let config = notes.configured();
         let memory = MemorySources::of_this_process();
         let contention = Contention::new(memory.read().headroom());
@@ -400,8 +404,10 @@ impl Fetcher {
         let free = (headroom - text).saturating_sub(written) + goes;
         self.contention.available(free / all);
         self.contention.bound(free.saturating_sub(SPARE) / all);
+        let kept = self.process.proc().map_or(0, Proc::kept_from_lists);
+        self.contention.leave(kept / all);
         if let Some(bound) = self.config.budget.memory {
-            self.contention.bound(bound.bytes());
+            self.contention.bound(bound.bytes().saturating_sub(kept));
         }
         self.process.memory.store(self.contention.limit(), Relaxed);
     }
@@ -409,6 +415,15 @@ impl Fetcher {
     /// Bytes that each of `lists` lists may hold.
     fn share(&self, lists: u64) -> u64 {
         self.contention.limit() / lists.max(1)
+    }
+
+    /// Tells the service what is held of its memory.
+    fn tell_held(&self) {
+        if let Some(proc) = self.process.proc() {
+            let unused = self.files.values().map(|own| own.view.unused_pages());
+            let held = unused.fold(0, u64::saturating_add).saturating_mul(PAGE);
+            proc.lists.held.store(held, Relaxed);
+        }
     }
 
     /// One look at everything; `true` if there may be more to do at once.
@@ -474,6 +489,7 @@ impl Fetcher {
             self.explain.flush();
             self.walks.insert(index, walk);
         }
+        self.tell_held();
         process.busy.store(u32::from(self.engine.is_busy()), SeqCst);
         more
     }

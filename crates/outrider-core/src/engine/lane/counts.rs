@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 
-use outrider_sys::cache::UNCLIPPED_CHUNK;
 use outrider_sys::counters;
+use outrider_sys::device::UNCLIPPED_CHUNK;
 use outrider_sys::raw::{Fd, blocks_read};
 use outrider_sys::units::{ByteRange, pieces};
 
