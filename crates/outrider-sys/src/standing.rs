@@ -28,8 +28,8 @@ pub struct Standing {
     lines: Vec<String>,
     /// Mount and user namespace; of the former nothing where this process is apart.
     namespaces: [Vec<u8>; 2],
-    /// `st_dev` and `st_ino` of the root directory, likewise.
-    root: (u64, u64),
+    /// `st_dev` and `st_ino` of the root directory, and as which mount it is seen (since Linux 5.8): what lies below depends on that. Likewise.
+    root: (u64, u64, u64),
     /// The label of a security module, where there is one.
     label: Vec<u8>,
 }
@@ -124,7 +124,7 @@ impl Watch {
             Some(link.into_bytes())
         };
         let (mounts, root) = match is_apart() {
-            true => (Vec::new(), (0, 0)),
+            true => (Vec::new(), (0, 0, 0)),
             false => (link("ns/mnt")?, self.root()?),
         };
         Some(Standing {
@@ -136,17 +136,19 @@ impl Watch {
     }
 
     /// Its root directory. A server that it may be kept by is not asked: it need not answer.
-    fn root(&self) -> Option<(u64, u64)> {
+    fn root(&self) -> Option<(u64, u64, u64)> {
         let flags = AtFlags::STATX_DONT_SYNC;
-        match statx(&self.directory, "root", flags, StatxFlags::INO) {
+        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+        match statx(&self.directory, "root", flags, wanted) {
             Ok(st) => {
                 let dev = rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor);
-                Some((dev, st.stx_ino))
+                let tells = st.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+                Some((dev, st.stx_ino, if tells { st.stx_mnt_id } else { 0 }))
             }
             // Before Linux 4.11, and under filters that don't know it.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
                 let st = rustix::fs::statat(&self.directory, "root", AtFlags::empty()).ok()?;
-                Some((st.st_dev, st.st_ino))
+                Some((st.st_dev, st.st_ino, 0))
             }
             Err(_) => None,
         }

@@ -163,6 +163,60 @@ sys.stdin.read()";
     }
 }
 
+/// SPEC B16: a root directory that is the same one and another mount has other mounts below it: names mean something else there.
+#[test]
+fn another_mount_of_the_root_is_another_root() {
+    const NAME: &str = "another_mount_of_the_root_is_another_root";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "mounts");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    let root = dir.join("root");
+    fs::create_dir(&root).unwrap();
+    let mount = |from: &str, to: &Path| {
+        let mut mount = Command::new("mount");
+        mount
+            .args(["--bind", from])
+            .arg(to)
+            .status()
+            .unwrap()
+            .success()
+    };
+    assert!(mount("/", &root) && mount("/proc", &root.join("proc")));
+    let program = format!(
+        "import os, sys
+f = os.open('{}/bin.dat', os.O_RDONLY)
+for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)
+print(os.getpid(), flush=True)
+sys.stdin.read()",
+        dir.display()
+    );
+    let argv = ["chroot", root.to_str().unwrap(), "python3", "-c", &program];
+    let mut run = outrider_run(&dir, &[], &argv);
+    run.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(run.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let program: u32 = line.trim().parse().unwrap_or(0);
+    let seen = |pid: u32| fs::read_link(format!("/proc/{pid}/root")).ok();
+    let listed = format!("/proc/{0}/task/{0}/children", run.id());
+    let children = fs::read_to_string(&listed).unwrap();
+    let mut services = children
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .filter(|pid| *pid != program);
+    let took_over = services.any(|pid| seen(pid) == seen(program));
+    drop(run.stdin.take());
+    let ended = run.wait().unwrap().success();
+    for at in [root.join("proc"), root.clone()] {
+        let unmounted = Command::new("umount").arg(&at).status();
+        assert!(unmounted.unwrap().success(), "{}", at.display());
+    }
+    assert!(ended && took_over, "{program}: {children}");
+}
+
 /// SPEC B16: where no service can be had with a program's rights, or none can be reached, the report says so and the program runs.
 #[test]
 fn who_is_not_served_is_told_of() {
