@@ -235,14 +235,16 @@ impl Watch {
             set_groups(&its)?;
         }
         APART.store(differs("ns/pid")?, Ordering::Relaxed);
-        if differs("ns/user")? {
-            self.become_its_user(&own)?;
-        }
+        // Who is not root may be anybody within a namespace of his own.
+        let is_its_user = !differs("ns/user")? || self.become_its_user(&own).is_ok();
         let mut mounts = false;
         if !is_apart() && self.owns_no_mounts(&own)? {
             mounts = enter("ns/mnt", libc::CLONE_NEWNS)?;
         }
         enter("ns/user", libc::CLONE_NEWUSER)?;
+        if !is_its_user && self.has_no_number()? {
+            return Err(io::Error::other("whose rights it has can't be told"));
+        }
         if is_apart() {
             return Ok(own.directory);
         }
@@ -285,6 +287,16 @@ impl Watch {
             return Err(io::Error::last_os_error());
         }
         Ok(true)
+    }
+
+    /// Whether this process's user namespace may have no number for a user or a group of that process, which can't be told from others then.
+    fn has_no_number(&self) -> io::Result<bool> {
+        /// What the kernel shows in its place, if nobody has changed that (/proc/sys/kernel/overflowuid).
+        const NOBODY: u64 = 65534;
+        let status = Watch::within(self.directory.try_clone()?)?.status();
+        let status = status.ok_or(io::ErrorKind::NotFound)?;
+        let is_nobody = |name| numbers(&status, name, 10).contains(&NOBODY);
+        Ok(is_nobody("Uid:") || is_nobody("Gid:"))
     }
 
     /// Takes on users and groups of that process, and keeps its own capabilities. In a user namespace that does not have them they can't be told from others.
