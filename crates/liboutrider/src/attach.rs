@@ -482,14 +482,17 @@ fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
 /// Whether that process may be told what this one does.
 fn trusted(peer: Peer) -> bool {
     let [user, runner] = [&USER, &RUNNER].map(|n| n.load(Ordering::Relaxed));
-    let unknown = peer.uid == NOBODY && (peer.pid == runner || peer.pid == 0);
-    peer.uid == user || peer.uid == 0 || unknown && are_users_hidden()
+    let may_be_it = peer.pid == runner || peer.pid == 0;
+    peer.uid == user || peer.uid == 0 || may_be_it && is_called(user, peer.uid)
 }
 
-/// Whether there are users whom this process's user namespace does not have: elsewhere [`NOBODY`] is a user like others.
-fn are_users_hidden() -> bool {
-    const ALL: &[u8] = b"4294967295";
-    let mut map = [0u8; 128];
+/// Whether `uid` is what this process's user namespace calls the runner's user: it may have another number for him, or none, and then he is [`NOBODY`].
+/// In a namespace within another one the first can't be known: there it may be this process's own user, who can see what it does anyway.
+/// Where a namespace has all users this is never so: there [`NOBODY`] is a user like others.
+fn is_called(user: u32, uid: u32) -> bool {
+    const ALL: u64 = u32::MAX as u64;
+    // Seven ranges, of three numbers of ten digits each.
+    let mut map = [0u8; 256];
     let path = c"/proc/self/uid_map".as_ptr() as usize;
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     let at = libc::AT_FDCWD as usize;
@@ -497,7 +500,7 @@ fn are_users_hidden() -> bool {
     let len = unsafe {
         let fd = raw::syscall6(libc::SYS_openat, at, path, flags, 0, 0, 0);
         if fd < 0 {
-            return true;
+            return uid == NOBODY;
         }
         let to = map.as_mut_ptr() as usize;
         let len = raw::syscall6(libc::SYS_read, fd as usize, to, map.len(), 0, 0, 0);
@@ -505,7 +508,26 @@ fn are_users_hidden() -> bool {
         len.max(0) as usize
     };
     let map = map.get(..len).unwrap_or_default();
-    !map.windows(ALL.len()).any(|part| part == ALL)
+    let (mut is_its, mut all) = (uid == NOBODY, false);
+    for line in map.split(|b| *b == b'\n') {
+        let mut numbers = line.split(|b| *b == b' ').filter_map(decimal);
+        let [Some(inside), Some(outside), Some(count)] = [(); 3].map(|()| numbers.next()) else {
+            continue;
+        };
+        all |= count >= ALL;
+        // Outside is where the runner is, unless there is another namespace in between.
+        if let Some(nth) = u64::from(user).checked_sub(outside)
+            && nth < count
+        {
+            is_its |= u64::from(uid) == inside.saturating_add(nth);
+        }
+    }
+    if all {
+        return false;
+    }
+    // SAFETY: no arguments.
+    let own = unsafe { raw::syscall6(libc::SYS_geteuid, 0, 0, 0, 0, 0, 0) };
+    is_its || u64::from(uid) == own as u64
 }
 
 fn name() -> [u8; NAME_BYTES] {

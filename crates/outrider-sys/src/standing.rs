@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::io::{BufRead, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,8 +28,8 @@ pub struct Standing {
     lines: Vec<String>,
     /// Mount and user namespace; of the former nothing where this process is apart.
     namespaces: [Vec<u8>; 2],
-    /// `st_dev` and `st_ino` of the root directory, likewise.
-    root: (u64, u64),
+    /// `st_dev` and `st_ino` of the root directory, and as which mount it is seen (since Linux 5.8): what lies below depends on that. Likewise.
+    root: (u64, u64, u64),
     /// The label of a security module, where there is one.
     label: Vec<u8>,
 }
@@ -124,7 +124,7 @@ impl Watch {
             Some(link.into_bytes())
         };
         let (mounts, root) = match is_apart() {
-            true => (Vec::new(), (0, 0)),
+            true => (Vec::new(), (0, 0, 0)),
             false => (link("ns/mnt")?, self.root()?),
         };
         Some(Standing {
@@ -136,17 +136,19 @@ impl Watch {
     }
 
     /// Its root directory. A server that it may be kept by is not asked: it need not answer.
-    fn root(&self) -> Option<(u64, u64)> {
+    fn root(&self) -> Option<(u64, u64, u64)> {
         let flags = AtFlags::STATX_DONT_SYNC;
-        match statx(&self.directory, "root", flags, StatxFlags::INO) {
+        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+        match statx(&self.directory, "root", flags, wanted) {
             Ok(st) => {
                 let dev = rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor);
-                Some((dev, st.stx_ino))
+                let tells = st.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+                Some((dev, st.stx_ino, if tells { st.stx_mnt_id } else { 0 }))
             }
             // Before Linux 4.11, and under filters that don't know it.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
                 let st = rustix::fs::statat(&self.directory, "root", AtFlags::empty()).ok()?;
-                Some((st.st_dev, st.st_ino))
+                Some((st.st_dev, st.st_ino, 0))
             }
             Err(_) => None,
         }
@@ -233,16 +235,94 @@ impl Watch {
             set_groups(&its)?;
         }
         APART.store(differs("ns/pid")?, Ordering::Relaxed);
+        // Who is not root may be anybody within a namespace of his own.
+        let is_its_user = !differs("ns/user")? || self.become_its_user(&own).is_ok();
+        let mut mounts = false;
+        if !is_apart() && self.owns_no_mounts(&own)? {
+            mounts = enter("ns/mnt", libc::CLONE_NEWNS)?;
+        }
         enter("ns/user", libc::CLONE_NEWUSER)?;
+        if !is_its_user && self.has_no_number()? {
+            return Err(io::Error::other("whose rights it has can't be told"));
+        }
         if is_apart() {
             return Ok(own.directory);
         }
-        let mounts = enter("ns/mnt", libc::CLONE_NEWNS)?;
+        if !mounts {
+            mounts = enter("ns/mnt", libc::CLONE_NEWNS)?;
+        }
         if mounts || its_root != own_root {
             rustix::process::fchdir(&root)?;
             rustix::process::chroot(".")?;
         }
         Ok(own.directory)
+    }
+
+    /// Whether that process's mounts belong to another user namespace than its own, one above: they can't be entered from there. Then this process is in the one to
+    /// which they belong.
+    fn owns_no_mounts(&self, own: &Watch) -> io::Result<bool> {
+        /// The kernel's `include/uapi/linux/nsfs.h`, since Linux 4.9.
+        const NS_GET_USERNS: libc::c_ulong = 0xb701;
+        let open = |of: &Watch, name: &str| {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            openat(&of.directory, name, flags, Mode::empty())
+        };
+        let key = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|st| (st.st_dev, st.st_ino));
+        let mounts = open(self, "ns/mnt")?;
+        // SAFETY: no argument; on success the kernel has made a descriptor for this process.
+        let owner = unsafe {
+            let fd = libc::ioctl(mounts.as_raw_fd(), NS_GET_USERNS as _);
+            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
+        };
+        let Some(owner) = owner else {
+            return Ok(false);
+        };
+        let its = key(&open(self, "ns/user")?)?;
+        let (own, owners) = (key(&open(own, "ns/user")?)?, key(&owner)?);
+        if owners == its || own == its {
+            return Ok(false);
+        }
+        // SAFETY: numbers only.
+        if owners != own && unsafe { libc::setns(owner.as_raw_fd(), libc::CLONE_NEWUSER) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(true)
+    }
+
+    /// Whether this process's user namespace may have no number for a user or a group of that process, which can't be told from others then.
+    fn has_no_number(&self) -> io::Result<bool> {
+        /// What the kernel shows in its place, if nobody has changed that (/proc/sys/kernel/overflowuid).
+        const NOBODY: u64 = 65534;
+        let status = Watch::within(self.directory.try_clone()?)?.status();
+        let status = status.ok_or(io::ErrorKind::NotFound)?;
+        let is_nobody = |name| numbers(&status, name, 10).contains(&NOBODY);
+        Ok(is_nobody("Uid:") || is_nobody("Gid:"))
+    }
+
+    /// Takes on users and groups of that process, and keeps its own capabilities. In a user namespace that does not have them they can't be told from others.
+    fn become_its_user(&self, own: &Watch) -> io::Result<()> {
+        let status = |of: &Watch| of.status().ok_or(io::ErrorKind::NotFound);
+        let [its, own] = [status(self)?, status(own)?];
+        let [uids, gids] = ["Uid:", "Gid:"].map(|name| numbers(&its, name, 10));
+        let differs = |name: &str| numbers(&own, name, 10) != numbers(&its, name, 10);
+        let change = |call: libc::c_long, ids: &[u64]| -> io::Result<()> {
+            let [real, effective, saved, _] = ids else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            // SAFETY: numbers only. A bare call: this process has one thread.
+            match unsafe { libc::syscall(call, *real, *effective, *saved) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        keep_capabilities();
+        if differs("Gid:") {
+            change(libc::SYS_setresgid, &gids)?;
+        }
+        if differs("Uid:") {
+            change(libc::SYS_setresuid, &uids)?;
+        }
+        Ok(())
     }
 
     /// Makes this process, which has one thread and is where that one is, one that may do just what that one may. On failure it may have lost some rights already, and is
@@ -286,13 +366,9 @@ impl Watch {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
+        keep_capabilities();
         // SAFETY: numbers, and arrays that outlive the calls. Bare calls: this process has one thread.
         unsafe {
-            // What is not to be lost by changing the user.
-            let bits = SECBIT_KEEP_CAPS | SECBIT_NO_SETUID_FIXUP;
-            if libc::prctl(libc::PR_SET_SECUREBITS, bits, 0, 0, 0) != 0 {
-                libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0);
-            }
             if differ("Groups:") {
                 set_groups(&numbers("Groups:", 10))?;
             }
@@ -388,6 +464,17 @@ fn numbers(status: &str, name: &str, radix: u32) -> Vec<u64> {
     words
         .filter_map(|w| u64::from_str_radix(w, radix).ok())
         .collect()
+}
+
+/// Capabilities are not lost by changing the user.
+fn keep_capabilities() {
+    let bits = SECBIT_KEEP_CAPS | SECBIT_NO_SETUID_FIXUP;
+    // SAFETY: numbers only.
+    unsafe {
+        if libc::prctl(libc::PR_SET_SECUREBITS, bits, 0, 0, 0) != 0 {
+            libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0);
+        }
+    }
 }
 
 fn set_groups(groups: &[u64]) -> io::Result<()> {

@@ -1003,6 +1003,9 @@ fn wait_for(
         }
         if let Some(unhooked) = unhooked {
             unhooked.look();
+            if let (true, Some(shared)) = (unhooked.is_out_of_reach(), shared) {
+                shared.header().lose(lost::NETWORK);
+            }
         }
         meanwhile();
     }

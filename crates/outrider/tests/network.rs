@@ -399,3 +399,76 @@ time.sleep(float(sys.argv[2]))
         });
     }
 }
+
+/// B15: what an earlier run needed of a disk is not looked for where the disk is mounted below a server that does not answer any more, and the run ends.
+#[test]
+fn disks_below_silent_servers_hold_nobody_up() {
+    const TEST: &str = "disks_below_silent_servers_hold_nobody_up";
+    let dir = fresh(TEST);
+    let within = dir.join("shown/within");
+    fs::create_dir_all(&within).unwrap();
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+    fs::create_dir_all(dir.join("disk")).unwrap();
+    for name in ["first", "file"] {
+        fs::write(dir.join("disk").join(name), Random(5).bytes(300_000)).unwrap();
+    }
+    // Names have to be asked for each time.
+    let Some(mount) = Mount::of(TEST, &dir, &["--valid-s", "0"]) else {
+        return;
+    };
+    let below = mount.at.join("within");
+    let bind = Command::new("mount")
+        .arg("--bind")
+        .arg(dir.join("disk"))
+        .arg(&below)
+        .status();
+    assert!(bind.unwrap().success());
+    let remember = |script: &str| {
+        let flags = ["--remember=./p", "--report=r.json"];
+        outrider_run(&dir, &flags, &["sh", "-c", script])
+    };
+    // As an earlier run may have left it.
+    let path = below.join("file");
+    let read = remember("cat disk/first disk/file | cksum")
+        .output()
+        .unwrap();
+    assert!(read.status.success(), "{read:?}");
+    let mut profile =
+        outrider_core::profile::format::decode(&fs::read(dir.join("p")).unwrap()).unwrap();
+    let [first, plain] = ["first", "file"].map(|name| dir.join("disk").join(name));
+    profile
+        .entries
+        .retain(|e| e.path == first || e.path == plain);
+    for entry in profile.entries.iter_mut().filter(|e| e.path == plain) {
+        entry.path.clone_from(&path);
+    }
+    assert!(profile.entries.iter().any(|e| e.path == path));
+    fs::write(
+        dir.join("p"),
+        outrider_core::profile::format::encode(&profile),
+    )
+    .unwrap();
+    support::make_cold(&dir.join("disk"));
+    mount.signal(Signal::STOP);
+    let began = Instant::now();
+    let mut child = remember("sleep 0.3").spawn().unwrap();
+    let status = loop {
+        let over = began.elapsed() > Duration::from_secs(30);
+        match child.try_wait().unwrap() {
+            None if !over => std::thread::sleep(Duration::from_millis(20)),
+            status => break status,
+        }
+    };
+    mount.signal(Signal::CONT);
+    let status = status.unwrap_or_else(|| {
+        let _ = child.kill();
+        panic!("it hangs")
+    });
+    assert!(status.success());
+    // The service was not given up.
+    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    assert_eq!(report["lost"], serde_json::json!([]));
+    let unmounted = Command::new("umount").arg(&below).status();
+    assert!(unmounted.unwrap().success());
+    mount.end();
+}

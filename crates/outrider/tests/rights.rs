@@ -4,9 +4,10 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use support::Data::{Big, Bin};
 use support::{Case, check, fresh_with, outrider, outrider_run, program, skip_unprivileged};
@@ -77,6 +78,19 @@ print(os.getuid(), os.getgid(), os.getgroups())\"";
         ("unshare-mounts", "unshare -m"),
         ("unshare-user", "unshare -r"),
         ("unshare-all", "unshare -r -m -p -f --mount-proc"),
+        // Users have other numbers there, or none.
+        ("other-number", "unshare --map-user=1000"),
+        (
+            "no-number",
+            "setpriv --reuid 65534 --regid 65534 --clear-groups unshare -U",
+        ),
+        (
+            "group-only",
+            "setpriv --reuid 65534 --regid 65534 --clear-groups unshare --map-group=77",
+        ),
+        // Its mounts are those of a user namespace above.
+        ("inner-of-two", "unshare -r -m unshare --map-user=1000"),
+        ("inner-mounts", "unshare -m unshare -r"),
         (
             "inner-user",
             "setpriv --reuid 65534 --regid 65534 --clear-groups unshare -r",
@@ -93,6 +107,116 @@ print(os.getuid(), os.getgid(), os.getgroups())\"";
     check(cases.into());
 }
 
+/// SPEC B16: a service that takes over has the user and group that the program has, also where the program's user namespace has none of them, so that they
+/// can't be told from those of the run.
+#[test]
+fn who_takes_over_is_the_same_user() {
+    const NAME: &str = "who_takes_over_is_the_same_user";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "changes users");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    open_to_all(&dir);
+    let program = "import os, sys
+f = os.open('bin.dat', os.O_RDONLY)
+for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)
+print(os.getpid(), flush=True)
+sys.stdin.read()";
+    for way in [
+        "unshare -U",
+        "unshare --map-group=77",
+        "unshare --map-user=77",
+    ] {
+        support::make_cold(&dir);
+        let way = format!("setpriv --reuid 65534 --regid 65533 --clear-groups {way}");
+        let argv = way.split(' ').chain(["python3", "-c", program]);
+        let argv: Vec<&str> = argv.collect();
+        let mut run = outrider_run(&dir, &[], &argv);
+        run.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut run = run.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(run.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let program: u32 = line.trim().parse().unwrap();
+        let users = |pid: u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let is_one = |l: &&str| l.starts_with("Uid:") || l.starts_with("Gid:");
+            let lines: Vec<String> = status.lines().filter(is_one).map(str::to_owned).collect();
+            lines
+        };
+        let space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
+        let listed = format!("/proc/{0}/task/{0}/children", run.id());
+        let took_over = || {
+            let children = fs::read_to_string(&listed).unwrap();
+            let mut children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+            children.find(|pid| *pid != program && space(*pid) == space(program))
+        };
+        support::eventually(|| match took_over() {
+            // It takes some steps to become it.
+            Some(service) if users(service) == users(program) => Ok(()),
+            Some(service) => Err(format!("{way}: {:?}", users(service))),
+            None => Err(format!("{way}: nobody took over")),
+        });
+        drop(run.stdin.take());
+        assert!(run.wait().unwrap().success(), "{way}");
+    }
+}
+
+/// SPEC B16: a root directory that is the same one and another mount has other mounts below it: names mean something else there.
+#[test]
+fn another_mount_of_the_root_is_another_root() {
+    const NAME: &str = "another_mount_of_the_root_is_another_root";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "mounts");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    let root = dir.join("root");
+    fs::create_dir(&root).unwrap();
+    let mount = |from: &str, to: &Path| {
+        let mut mount = Command::new("mount");
+        mount
+            .args(["--bind", from])
+            .arg(to)
+            .status()
+            .unwrap()
+            .success()
+    };
+    assert!(mount("/", &root) && mount("/proc", &root.join("proc")));
+    let program = format!(
+        "import os, sys
+f = os.open('{}/bin.dat', os.O_RDONLY)
+for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)
+print(os.getpid(), flush=True)
+sys.stdin.read()",
+        dir.display()
+    );
+    let argv = ["chroot", root.to_str().unwrap(), "python3", "-c", &program];
+    let mut run = outrider_run(&dir, &[], &argv);
+    run.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(run.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let program: u32 = line.trim().parse().unwrap_or(0);
+    let seen = |pid: u32| fs::read_link(format!("/proc/{pid}/root")).ok();
+    let listed = format!("/proc/{0}/task/{0}/children", run.id());
+    let children = fs::read_to_string(&listed).unwrap();
+    let mut services = children
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .filter(|pid| *pid != program);
+    let took_over = services.any(|pid| seen(pid) == seen(program));
+    drop(run.stdin.take());
+    let ended = run.wait().unwrap().success();
+    for at in [root.join("proc"), root.clone()] {
+        let unmounted = Command::new("umount").arg(&at).status();
+        assert!(unmounted.unwrap().success(), "{}", at.display());
+    }
+    assert!(ended && took_over, "{program}: {children}");
+}
+
 /// SPEC B16: where no service can be had with a program's rights, or none can be reached, the report says so and the program runs.
 #[test]
 fn who_is_not_served_is_told_of() {
@@ -102,8 +226,23 @@ fn who_is_not_served_is_told_of() {
     }
     let dir = fresh_with(NAME, &[Bin]);
     open_to_all(&dir);
+    // As container runtimes do it, who first give up privileges: no hook is to tell of it then.
+    let number = if cfg!(target_arch = "x86_64") {
+        56
+    } else {
+        220
+    };
+    let quietly = format!(
+        "import ctypes, os, sys
+call = ctypes.CDLL(None).syscall
+ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+child = call({number}, 0x40000000 | 17, 0, 0, 0, 0)
+if child == 0: os.execvp(sys.argv[1], sys.argv[1:])
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    );
     for (wrapper, word) in [
         (&["unshare", "-n"][..], "network namespace"),
+        (&["python3", "-c", &quietly], "network namespace"),
         // More users than there are services.
         (
             &[

@@ -160,7 +160,9 @@ impl Places {
             let served = |m: &Mount| {
                 m.fs_type == "autofs" || SERVERS.iter().any(|s| m.fs_type.starts_with(s))
             };
-            if self.mounts.get(at.as_os_str()).is_some_and(served) {
+            // To look where something is mounted below a server asks that, too.
+            let mut above = at.ancestors().map(|p| self.mounts.get(p.as_os_str()));
+            if above.any(|mount| mount.is_some_and(served)) {
                 return None;
             }
             let dir = Places::root(at)?;

@@ -37,6 +37,9 @@ pub struct Unhooked {
     without: BTreeMap<PathBuf, &'static str>,
     /// Processes that were looked into, with what they ran.
     known: BTreeMap<u32, InodeKey>,
+    /// The network namespace in which the service is to be reached, and whether a process that has the library is in another one.
+    network: Option<PathBuf>,
+    is_out_of_reach: bool,
 }
 
 impl Unhooked {
@@ -51,7 +54,15 @@ impl Unhooked {
             library,
             without: BTreeMap::new(),
             known: BTreeMap::new(),
+            network: network_of("self"),
+            is_out_of_reach: false,
         })
+    }
+
+    /// Whether a program could not reach the service: it is in another network namespace. Who has entered one himself has said so mostly; not so who was
+    /// put there by a call that no hook sees, or by a program that forbids itself calls.
+    pub fn is_out_of_reach(&self) -> bool {
+        self.is_out_of_reach
     }
 
     /// Waits until it is time for a look, a child changes its state, the program is over, or somebody comes to the socket: whether somebody did. To be called
@@ -134,6 +145,8 @@ impl Unhooked {
         }
         self.known.insert(pid, file);
         if loaded {
+            let its = network_of(&pid.to_string());
+            self.is_out_of_reach |= its.is_some() && self.network.is_some() && its != self.network;
             return;
         }
         let Ok(name) = std::fs::read_link(&link) else {
@@ -172,6 +185,11 @@ impl Unhooked {
         });
         found.take(NAMES).chain(without.take(NAMES))
     }
+}
+
+/// The network namespace of a process, by its name in /proc.
+fn network_of(process: &str) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{process}/ns/net")).ok()
 }
 
 /// `st_dev` and `st_ino` of what a link in /proc leads to. A server is not asked.
