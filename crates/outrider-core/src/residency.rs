@@ -179,6 +179,11 @@ pub fn missing(file: BorrowedFd<'_>, pages: PageRange) -> Option<Vec<PageRange>>
     if !cache::residency_is_visible(file) {
         return None;
     }
+    // What is cold is counted at once, while mincore(2) goes through it page by page.
+    let counted = cache::counted(file, pages.bytes());
+    if pages.start < pages.end && counted.is_ok_and(|stat| stat.cached == 0) {
+        return Some(vec![pages]);
+    }
     let mut missing: Vec<PageRange> = Vec::new();
     let mut from = pages.start;
     while from < pages.end {

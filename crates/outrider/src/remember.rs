@@ -65,6 +65,8 @@ pub struct Remembered {
     profile: Cell<Option<(Profile, Stamp)>>,
     command: Vec<OsString>,
     directory: PathBuf,
+    /// Before the program is started: the service gets a processor later, where all are busy.
+    began_at: (i64, i64),
     files: Vec<PathBuf>,
     /// The log, and where it is mapped.
     log: Option<(OwnedFd, Mapped)>,
@@ -129,6 +131,7 @@ impl Remembered {
             command: command.to_vec(),
             files: files.take(64).collect(),
             directory,
+            began_at: raw::clock(libc::CLOCK_REALTIME),
             log: None,
             log_is: InodeKey::default(),
         }))
@@ -175,6 +178,7 @@ impl Remembered {
                 log_is: self.log_is,
                 files: self.files.clone(),
                 directory: self.directory.clone(),
+                began_at: self.began_at,
             },
         }
     }

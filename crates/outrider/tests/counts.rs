@@ -241,6 +241,43 @@ for reads, pause in (2000, 0.3), (100, 0):
     });
 }
 
+/// CP13: of what a stream reads while the helper gets no processor, until the file is closed, all is counted, and nothing twice.
+#[test]
+fn what_is_heard_too_late_is_counted_once() {
+    const SCRIPT: &str = "import os, signal, sys, time
+file = os.open(sys.argv[1], os.O_RDONLY)
+for _ in range(32):
+    os.read(file, 131072)
+    time.sleep(0.002)
+runner = os.getppid()
+children = open(f'/proc/{runner}/task/{runner}/children').read().split()
+helper = [int(child) for child in children if int(child) != os.getpid()][0]
+os.kill(helper, signal.SIGSTOP)
+while os.read(file, 131072):
+    pass
+os.close(file)
+os.kill(helper, signal.SIGCONT)
+";
+    const SIZE: u64 = 96 << 20;
+    let dir = fresh("heard_too_late");
+    let Some(disk) = Disk::of("what_is_heard_too_late_is_counted_once", &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, Random(9).bytes(SIZE as usize)).unwrap();
+    disk.does("model", &["remote"]);
+    eventually(|| {
+        disk.does("cold", &[]);
+        let (totals, _) = run(&dir, &["python3", "-c", SCRIPT, file.to_str().unwrap()]);
+        let all = counted(&totals) + number(&totals, "resident_bytes");
+        if all.abs_diff(SIZE) <= 16 << 20 && number(&totals, "events") > 64 {
+            Ok(())
+        } else {
+            Err(format!("{all} bytes of {SIZE}: {totals}"))
+        }
+    });
+}
+
 /// CP12: of files that are read to their ends, one quickly after the other through the same descriptor, cold and cached, all is counted, nothing twice, and
 /// nothing that was fetched for them as wasted; what a program asks for in vain before it reads is not.
 #[test]

@@ -190,12 +190,12 @@ impl Handle {
         Use(self)
     }
 
-    /// Sleeps until the page that holds byte `at` is up to date, or the file is let go of.
-    pub fn wait_watched(&self, at: u64, notes: &Notes) {
+    /// Sleeps until the page that holds byte `at` is up to date, or the file is let go of. It will hardly be so before `first` has passed.
+    pub fn wait_watched(&self, at: u64, first: Duration, notes: &Notes) {
         let began = Instant::now();
         let how = |began: &Instant| Wait {
             patience: LONGEST_WAIT,
-            first: Duration::ZERO,
+            first: first.saturating_sub(began.elapsed()),
             sleeps: began.elapsed() > TARDY,
         };
         while self.arrives(at, how(&began), notes).is_none() {}

@@ -137,7 +137,7 @@ pub struct Wait {
 }
 
 /// Between two looks passes an eighth of what was waited until then, within these bounds.
-const SHORTEST_STEP: Duration = Duration::from_micros(50);
+pub(super) const SHORTEST_STEP: Duration = Duration::from_micros(50);
 const LONGEST_STEP: Duration = Duration::from_millis(1);
 
 /// Mappings of one file, read-only.

@@ -176,7 +176,10 @@ impl Remember {
                 to.store(from.load(Relaxed), Relaxed);
             }
         }
-        let Some(Needs { seen, known, .. }) = needs else {
+        let Some(Needs {
+            seen, known, all, ..
+        }) = needs
+        else {
             return header.lose(lost::PROFILE);
         };
         let seeks = seeks || self.replay.as_ref().is_some_and(|r| r.seeks());
@@ -200,7 +203,7 @@ impl Remember {
                 return Some(profile);
             }
             profile
-                .learn(seen, outcome, store::now())
+                .learn_of((seen, all), outcome, store::now())
                 .then_some(profile)
         };
         let known = self.stamp.map(|stamp| (stamp, &*self.profile));

@@ -197,6 +197,11 @@ impl Outcome {
 impl Profile {
     /// A run has come to its end, at `now` (s since 1970), and has seen this, in order. `false`: the profile was wrong so often that it is to be forgotten.
     pub fn learn(&mut self, seen: Vec<Seen>, outcome: Outcome, now: u64) -> bool {
+        self.learn_of((seen, true), outcome, now)
+    }
+
+    /// The same of a run that may have needed more than was seen, unless this is `all`.
+    pub fn learn_of(&mut self, (seen, all): (Vec<Seen>, bool), outcome: Outcome, now: u64) -> bool {
         self.used = outcome.share().or(self.used);
         self.bad = match outcome.is_bad() {
             true => self.bad + 1,
@@ -237,7 +242,10 @@ impl Profile {
             }
         }
         for (entry, _) in self.entries.iter_mut().zip(&needed).filter(|(_, n)| !**n) {
-            entry.seen.add(false);
+            // What is not fetched any more is forgotten in any case.
+            if all || !entry.seen.is_likely() {
+                entry.seen.add(false);
+            }
         }
         self.entries.retain(|e| !e.seen.is_over());
         self.entries.sort_by_key(|e| e.at_us);

@@ -47,8 +47,6 @@ const UNKNOWN: u64 = 8 << 20;
 /// From one look at the log to the next: after one that has found something, and at most.
 const LOOK: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(20);
-/// … where all that a profile has is cached: nobody waits for what is in the log, and a look every 5 ms costs a thousandth of a processor.
-const CALM: Duration = Duration::from_millis(5);
 /// … and at the page tables, at first and at most.
 const FIRST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
@@ -76,12 +74,17 @@ const NAME_BYTES: usize = 64;
 const READS: usize = 1 << 15;
 /// Ranges of pages that were touched, of all files, 16 bytes each: one of four pages of 16 GiB.
 const RANGES: usize = 1 << 20;
-/// To look at who may write into the log takes one part of so many of the thread's time at most: what that look showed is believed as long.
+/// To look at who may write into the log takes one part of so many of the thread's time at most: what that look showed is believed as long …
 const BELIEVED: u32 = 20;
+/// … and so much longer of names that the profile has: nothing is looked up by these, and nothing learned but that they are needed again.
+const KNOWN: u32 = 16;
 /// After so many runs only every fourth looks at the page tables of files that the profile has: what it has of them stays meanwhile, and what the program waits for
 /// is learned all the same.
 const WELL_KNOWN: u32 = 3;
 const AGAIN: u32 = 4;
+/// Where all that a profile has is cached page tables tell nothing that is waited for, and mappings only what was loaded. Looks at these come when the run has
+/// taken so many times as long as at the one before: six of them in its first two seconds.
+const RARER: u32 = 4;
 /// Looks at a mapping after which what was never touched is known not to be needed.
 const SURE: u32 = 20;
 
@@ -97,6 +100,8 @@ pub struct Needs {
     pub entries: Vec<usize>,
     /// The profile tells all of it as it is: another run would be handed the same without this one.
     pub known: bool,
+    /// All that was needed was looked for: what is not among it was not needed.
+    pub all: bool,
 }
 
 /// What the service and the thread share.
@@ -127,6 +132,8 @@ pub struct Subject {
     pub files: Vec<PathBuf>,
     /// Where it was started.
     pub directory: PathBuf,
+    /// When that was: before the program was.
+    pub began_at: (i64, i64),
 }
 
 impl Observer {
@@ -304,12 +311,16 @@ struct Witness {
     names: usize,
     /// Ranges of all that is touched.
     ranges: usize,
-    /// What /proc/PID/statm said.
-    grown: HashMap<u32, String>,
-    /// Until when it need not be looked anew who may write into the log.
-    believed: Option<Instant>,
+    /// What of processes shows that they have grown, and whether they have hooks.
+    grown: HashMap<u32, (Grown, bool)>,
+    /// When it was looked who may write into the log, and how long that took.
+    believed: Option<(Instant, Duration)>,
     /// Looks at processes.
     looks: u64,
+    /// The service's own program, which what is forked from it runs until it starts another.
+    own: PathBuf,
+    /// Some looks were left out: nobody waits for what they could have shown.
+    calm: bool,
     /// Between [`Witness::begins`] and [`Witness::pauses`].
     begun: bool,
     profile: Arc<Profile>,
@@ -327,11 +338,10 @@ impl Witness {
         (desk, shared): (Arc<Desk>, Arc<Shared>),
     ) -> Witness {
         Witness {
-            subject,
             replay,
             places,
             began: Instant::now(),
-            began_at: raw::clock(libc::CLOCK_REALTIME),
+            began_at: subject.began_at,
             taken: 0,
             nodes: Vec::new(),
             by_path: ByName::default(),
@@ -352,6 +362,9 @@ impl Witness {
             grown: HashMap::new(),
             believed: None,
             looks: 0,
+            subject,
+            own: std::env::current_exe().unwrap_or_default(),
+            calm: false,
             begun: false,
             profile,
             terms,
@@ -400,22 +413,33 @@ impl Witness {
             look = match self.taken == before {
                 true => (look * 2).min(IDLE),
                 false if heeds || std::mem::take(&mut self.hurries) => LOOK,
-                false => CALM,
+                // All that the profile has is cached: nobody waits for what is in the log.
+                false => IDLE,
             };
             if Instant::now() >= next {
                 let began = Instant::now();
                 self.look_at_processes();
                 let took = began.elapsed();
-                let most = match self.began.elapsed() < START {
-                    true => LONGEST,
-                    false => LATER,
+                pause = match (self.is_calm(), self.began.elapsed()) {
+                    (true, since) => (since * (RARER - 1)).clamp(FIRST, LATER),
+                    (_, since) if since < START => (pause * 2).min(LONGEST),
+                    _ => (pause * 2).min(LATER),
                 };
-                pause = (pause * 2).min(most).max(REST * took);
+                pause = pause.max(REST * took);
                 next = Instant::now() + pause;
             }
             self.pauses();
             self.tell_news();
         }
+    }
+
+    /// Whether all that the profile has is cached, as far as was looked.
+    fn is_calm(&mut self) -> bool {
+        let calm = self.replay.as_ref().is_some_and(|r| !r.heeds());
+        // What is hardly known is looked at as closely as at first.
+        let calm = calm && self.profile.runs >= WELL_KNOWN;
+        self.calm |= calm;
+        calm
     }
 
     fn tell_news(&mut self) {
@@ -488,10 +512,11 @@ impl Witness {
         while self.may_look()
             && let Some(entry) = log.take(&mut self.taken, end)
         {
-            if end && began.elapsed() > BACKLOG || !self.believes_log() {
+            let name = Path::new(OsStr::from_bytes(&entry.name));
+            let known = self.knows(name, entry.did);
+            if end && began.elapsed() > BACKLOG || !self.believes_log(known) {
                 return;
             }
-            let name = Path::new(OsStr::from_bytes(&entry.name));
             self.hurries |= !name.is_absolute();
             let path = match (name.is_absolute(), entry.dir) {
                 (true, _) => name.to_owned(),
@@ -514,14 +539,28 @@ impl Witness {
         }
     }
 
+    /// Whether the profile has what was done by this name: then nothing is looked up for it.
+    fn knows(&self, name: &Path, did: Did) -> bool {
+        let numbers = self.listed.0.get(name.as_os_str());
+        self.replay.is_some()
+            && numbers.is_some_and(|numbers| match did {
+                Did::Look => true,
+                Did::Open | Did::Start => numbers[Need::File as usize]
+                    .or(numbers[Need::Listing as usize])
+                    .is_some(),
+            })
+    }
+
     /// Whether only processes write into the log that have the service's rights. One that has given up some by an instruction of its own has it mapped all the same;
-    /// from when that is seen nothing is believed any more.
-    fn believes_log(&mut self) -> bool {
+    /// from when that is seen nothing is believed any more. `known`: it names what the profile has.
+    fn believes_log(&mut self, known: bool) -> bool {
         if self.subject.log.is_none() {
             return false;
         }
         let began = Instant::now();
-        if self.believed.is_some_and(|until| began < until) {
+        let longer = if known { KNOWN } else { 1 };
+        let lasts = |(at, took): (Instant, Duration)| began < at + longer * BELIEVED * took;
+        if self.believed.is_some_and(lasts) {
             return true;
         }
         let below = self.below(MAX_PROCS + 1);
@@ -535,7 +574,7 @@ impl Witness {
             self.shared.header().lose(lost::RIGHTS);
             return false;
         }
-        self.believed = Some(Instant::now() + BELIEVED * began.elapsed());
+        self.believed = Some((Instant::now(), began.elapsed()));
         true
     }
 
@@ -986,10 +1025,13 @@ impl Witness {
         let Ok(statm) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
             return;
         };
-        if self.grown.get(&pid) == Some(&statm) {
+        let scans = self.scans();
+        let hooks = self.grown.get(&pid).is_some_and(|(_, hooked)| *hooked);
+        let grown = Grown::of(&statm, hooks, scans);
+        if self.grown.get(&pid).is_some_and(|(last, _)| *last == grown) {
             return;
         }
-        self.grown.insert(pid, statm);
+        self.grown.insert(pid, (grown, hooks));
         if !is_like_this(pid) {
             return;
         }
@@ -1000,20 +1042,30 @@ impl Witness {
         if file.take(MAPS).read_to_end(&mut text).is_err() {
             return;
         }
+        let maps = || text.split(|b| *b == b'\n').filter_map(Mapping::of);
+        // It has not become the program yet.
+        if !hooks && maps().any(|map| map.path == self.own) {
+            return;
+        }
         let pagemap = Pagemap::of(pid).ok();
-        let scans = self.scans();
         let mut hooked = false;
-        for line in text.split(|b| *b == b'\n') {
+        // A library has several mappings, one after the other.
+        let mut last: Option<(PathBuf, Option<usize>)> = None;
+        for map in maps() {
             if !self.may_look() {
                 return;
             }
-            let Some(map) = Mapping::of(line) else {
-                continue;
+            let known = last.as_ref().filter(|(path, _)| *path == map.path);
+            let i = match known {
+                Some((_, i)) => *i,
+                None => {
+                    hooked |= map.path.ends_with("liboutrider.so");
+                    let i = self.opened(&map.path, false);
+                    last = Some((map.path.clone(), i));
+                    i
+                }
             };
-            hooked |= map.path.ends_with("liboutrider.so");
-            let Some(i) = self.opened(&map.path, false) else {
-                continue;
-            };
+            let Some(i) = i else { continue };
             let Some(pagemap) = &pagemap else { continue };
             if !scans && self.listed.get(&map.path, Need::File).is_some() {
                 continue;
@@ -1034,6 +1086,11 @@ impl Witness {
             // The loader reads the head of what it maps.
             self.touch(i, PageRange::new(0, 1));
         }
+        if hooked != hooks {
+            // From here on less of it is looked at, or more, as of what has become a static program.
+            let grown = Grown::of(&statm, hooked, scans);
+            self.grown.insert(pid, (grown, hooked));
+        }
         if !hooked {
             let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
             let open = open.into_iter().flatten().flatten().take(DESCRIPTORS);
@@ -1052,7 +1109,7 @@ impl Witness {
 
     /// All that was needed, in order.
     fn seen(&mut self) -> Needs {
-        let checked = self.check();
+        let (checked, scans) = (self.check(), self.scans());
         let before = self.replay.as_ref().map(|r| r.before()).unwrap_or_default();
         // A library is looked for before it is loaded, and only seen once it is.
         let mut looked: HashMap<&OsStr, u64> = HashMap::new();
@@ -1067,7 +1124,8 @@ impl Witness {
         }
         let mut needs = Needs::default();
         // What was believed before fits, too.
-        let mut known = checked && !self.scans();
+        let mut known = checked && !scans;
+        needs.all = !self.calm;
         for node in &self.nodes {
             let path = self.path(node);
             if node.need == Need::Attributes && richer.contains(path.as_os_str()) {
@@ -1082,10 +1140,9 @@ impl Witness {
                 },
                 Need::Listing | Need::Attributes => Vec::new(),
             };
-            let is = (node.size, node.modified, node.inode);
             known &= entry.is_some_and(|e| {
                 e.seen.is_likely()
-                    && (e.size, e.modified, e.inode) == is
+                    && node.fits(e)
                     && (pages.is_empty() || intersect(&pages, &e.pages(e.size)) == pages)
             });
             needs.entries.extend(node.entry);
@@ -1113,11 +1170,13 @@ impl Witness {
     }
 
     /// Whether the page tables of files that the profile has are looked at.
-    fn scans(&self) -> bool {
-        self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN)
+    fn scans(&mut self) -> bool {
+        let often = self.profile.runs < WELL_KNOWN || self.profile.runs.is_multiple_of(AGAIN);
+        often && !self.is_calm()
     }
 
     /// What was believed to be what it was is looked up, if one of those that the replay has looked up isn't; `false`: nothing may be looked up.
+    /// Directories, and what is only asked about, change whenever something is made in them or written, which says nothing of others.
     fn check(&mut self) -> bool {
         let Some(replay) = &self.replay else {
             return true;
@@ -1127,8 +1186,12 @@ impl Witness {
         for node in self.nodes.iter_mut().filter(|n| n.device == 0) {
             let is = node.entry.and_then(|entry| found.get(&entry));
             if let Some(is) = is {
-                let as_before =
-                    (is.key.ino, is.size, is.modified) == (node.inode, node.size, node.modified);
+                let (size, modified) = match node.need {
+                    Need::File => (is.size, is.modified),
+                    Need::Listing | Need::Attributes => (node.size, node.modified),
+                };
+                let now = (is.key.ino, size, modified);
+                let as_before = now == (node.inode, node.size, node.modified);
                 changed |= !as_before;
                 if as_before {
                     node.device = is.key.dev;
@@ -1217,6 +1280,12 @@ impl Witness {
 }
 
 impl Node {
+    /// Whether it still is what the profile says, as far as that matters for what is fetched.
+    fn fits(&self, entry: &Entry) -> bool {
+        let same = (entry.size, entry.modified) == (self.size, self.modified);
+        entry.inode == self.inode && (same || self.need != Need::File)
+    }
+
     /// It turns out to be this; whether it fits.
     fn is(&mut self, is: Attributes) -> bool {
         (self.device, self.inode) = (is.key.dev, is.key.ino);
@@ -1251,6 +1320,34 @@ impl Node {
 /// Whether a process has the service's rights, at this moment or a millisecond ago.
 fn is_like_this(pid: u32) -> bool {
     Watch::of(pid).is_ok_and(|mut watch| watch.is_like_this())
+}
+
+/// By what it is seen that a process may have mapped more, or touched more of what it has mapped: numbers of /proc/PID/statm. Of one with `hooks`, which tell what
+/// it opens, those of its own memory don't matter; where page tables aren't read, neither does what it has touched.
+#[derive(PartialEq, Eq)]
+struct Grown {
+    /// Pages that are mapped and can't be written to.
+    fixed: u64,
+    /// Pages of files that it has touched.
+    files: u64,
+    /// All the rest.
+    own: Option<[u64; 2]>,
+}
+
+impl Grown {
+    fn of(statm: &str, hooks: bool, scans: bool) -> Grown {
+        let mut numbers = statm
+            .split_ascii_whitespace()
+            .map(|n| n.parse().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        let [size, resident, files] = [next(), next(), next()];
+        let data: u64 = numbers.nth(2).unwrap_or(0);
+        Grown {
+            fixed: size.saturating_sub(data),
+            files: if hooks && !scans { 0 } else { files },
+            own: (!hooks).then_some([resident, data]),
+        }
+    }
 }
 
 /// A mapping of a file, addresses and bytes.
@@ -1314,6 +1411,7 @@ mod tests {
             log_is: InodeKey::default(),
             files: Vec::new(),
             directory: PathBuf::new(),
+            began_at: raw::clock(libc::CLOCK_REALTIME),
         };
         let grounds = (Arc::new(Places::new()), Arc::new(Terms::default()));
         let witness = Witness::new(subject, Arc::default(), None, grounds, (desk, shared));

@@ -195,6 +195,14 @@ impl Stream {
         })
     }
 
+    /// It has read on to `offset`, told or not: what lies before need not be asked for any more.
+    pub(super) fn moves_on(&mut self, offset: u64) {
+        self.front = match self.stride > 0 {
+            true => self.front.max(offset),
+            false => self.front.min(offset.saturating_add(self.len)),
+        };
+    }
+
     /// Whether a read at `offset` goes on where this stream is. After a silence it may be anywhere up to the front; otherwise it
     /// has to be the next one.
     pub(super) fn expects(&self, offset: u64) -> bool {

@@ -297,6 +297,8 @@ impl Streams {
         let s = &mut self.all[i];
         s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
         (s.heard, s.untold) = (offset, 0);
+        // Else it would be lost beyond what was asked for, and what it has read until there be counted twice, or not at all.
+        s.moves_on(offset);
         s.reads > 0
     }
 
@@ -312,10 +314,7 @@ impl Streams {
             && !s.expects(offset)
         {
             s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
-            s.front = match s.stride > 0 {
-                true => s.front.max(offset),
-                false => s.front.min(offset.saturating_add(s.len)),
-            };
+            s.moves_on(offset);
         }
     }
 
@@ -586,6 +585,22 @@ mod tests {
             }
         }
         (claim, streams)
+    }
+
+    /// CP3, CP13: a stream of whose reads there is no time to look at any goes on behind all of them, however far that is beyond what was asked for.
+    #[test]
+    fn what_is_only_glanced_at_is_followed() {
+        let at = |n: u64| 1024 * READ + n * READ;
+        for begin in [[at(0), at(1), at(2)], [at(2), at(1), at(0)]] {
+            let (_, mut streams) = seen(&begin);
+            let (first, stride) = (begin[2], begin[2].wrapping_sub(begin[1]));
+            let read = |n: u64| first.wrapping_add(stride.wrapping_mul(n));
+            for n in 1..1000 {
+                assert!(streams.glance(read(n), 0), "{n} of {begin:?}");
+            }
+            assert_eq!(streams.all()[0].last, first);
+            assert!(streams.all()[0].expects(read(1000)));
+        }
     }
 
     /// CP3: two reads that touch, and three at equal distances, either way, are a stream, of which the next is expected; any others are none.

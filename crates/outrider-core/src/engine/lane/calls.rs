@@ -12,7 +12,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use outrider_sys::cache::residency_is_visible;
 use outrider_sys::device::lies_on_disk;
@@ -20,10 +22,12 @@ use outrider_sys::raw::{self, blocks_read};
 use outrider_sys::units::{self, ByteRange, DeviceId, InodeKey, PAGE};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 
+use super::super::mapping::SHORTEST_STEP;
 use super::room::Way;
 use super::server::{Server, waits};
 use super::{Bench, Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
 use crate::fetch::{leaves_access_time, reopen};
+use crate::shm::Notes;
 use crate::tree::inode_block;
 use crate::tree::known::{Directory, Entry, Place};
 use crate::tree::listing::{self, Kind};
@@ -195,7 +199,7 @@ impl Desk {
         let _ = rustix::fs::fadvise(file.fd(), 0, None, Advice::NoReuse);
         thread.fetch(&file, 0..len).ok()?;
         // Until its end is there, it is not; and no more files are in flight than there are threads.
-        file.wait_watched(len - 1, self.engine.notes());
+        self.lately.wait(&file, len - 1, self.engine.notes());
         let read = || (blocks_read() - before) as u64 * 512;
         Some(missing.unwrap_or_else(read).min(len))
     }
@@ -224,6 +228,25 @@ impl Desk {
         let regular = FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
         let fit = regular && key == place.key() && !self.client.is_untouchable(key);
         fit.then_some((found, st.st_size as u64))
+    }
+}
+
+/// How long it took of late until what was asked for was there, µs: the shortest of the last few. Who waits looks again and again, each of which is a system call
+/// and two switches of the thread.
+#[derive(Default)]
+pub(super) struct Lately(AtomicU64);
+
+impl Lately {
+    /// Sleeps until the page of a file that holds byte `at` is up to date, or the file is let go of. Nobody looks before three quarters of that time have passed: what
+    /// comes sooner then is seen to, and shortens it.
+    fn wait(&self, file: &Handle, at: u64, notes: &Notes) {
+        /// A longer time grows by an eighth at a wait, which is how exactly it is seen.
+        const GROWS: u64 = 8;
+        let (lately, began) = (self.0.load(Relaxed), Instant::now());
+        file.wait_watched(at, Duration::from_micros(lately / 4 * 3), notes);
+        let most = lately + lately / GROWS + SHORTEST_STEP.as_micros() as u64;
+        let took = began.elapsed().as_micros() as u64;
+        self.0.store(took.min(most), Relaxed);
     }
 }
 
@@ -263,7 +286,7 @@ impl Bench<'_> {
             let len = step.end - step.start;
             if !sweep && !way.try_grow(len) {
                 if let Some(last) = asked {
-                    file.wait_watched(last, desk.engine.notes());
+                    desk.lately.wait(&file, last, desk.engine.notes());
                 }
                 way.arrived();
                 if !way.grow(len, || client.is_held_back()) || !self.permits() {
@@ -275,7 +298,7 @@ impl Bench<'_> {
             asked = Some(step.end - 1);
         }
         if let Some(last) = asked {
-            file.wait_watched(last, desk.engine.notes());
+            desk.lately.wait(&file, last, desk.engine.notes());
         }
         Some(bytes)
     }

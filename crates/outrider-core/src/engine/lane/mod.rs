@@ -175,6 +175,7 @@ struct Desk {
     /// What a server keeps is all that is opened here; `None`: what lies on disks.
     server: Option<Server>,
     under_way: UnderWay,
+    lately: calls::Lately,
     client: Arc<dyn Client>,
     /// Smaller files are fetched whole, bytes.
     small: u64,
@@ -233,6 +234,7 @@ impl Engine {
             lane,
             server,
             under_way: UnderWay::default(),
+            lately: calls::Lately::default(),
             client,
             small,
             busy: AtomicUsize::new(0),
