@@ -145,6 +145,62 @@ with outrider.File(path) as file:
         interrupts += 1
 assert interrupts == 1 and len(unraisable) == 1, (interrupts, unraisable)
 
+
+# What ends a thread is raised in the one that reads, behind the read, as it is: the same object.
+class Cancelled(BaseException):
+    pass
+
+
+def ended(error):
+    yield 0, PAGE
+    raise error
+
+
+def ends(error, read):
+    with outrider.File(path) as file:
+        try:
+            with outrider.pull(file, ended(error)):
+                read(file)
+                for _ in range(100):
+                    time.sleep(0.1)
+        except type(error) as caught:
+            return caught is error
+    return False
+
+
+def read_unseen(file):
+    """By the C library's function where its reads are seen, which no Python is behind."""
+    (os.pread if outrider.seen else outrider.pread)(file.fileno(), PAGE, 0)
+
+
+for read in [lambda file: outrider.pread(file, PAGE, 0), lambda file: file.read(PAGE), read_unseen]:
+    for error in [SystemExit(7), SystemExit(), Cancelled("by its owner", 3)]:
+        assert ends(error, read), (error, unraisable)
+        caught = []
+        thread = threading.Thread(target=lambda: caught.append(ends(error, read)))
+        thread.start()
+        thread.join()
+        assert caught == [True], (error, unraisable)
+assert len(unraisable) == 1, unraisable
+
+# A callback's, too.
+with outrider.File(path) as file:
+    error = SystemExit("of the callback")
+
+    def leave(client, at):
+        raise error
+
+    try:
+        with outrider.Client(leave) as client:
+            client.add_region(file, 0, PAGE * PAGES)
+            for i in range(PAGES):
+                file.pread(PAGE, i * PAGE)
+            time.sleep(10)
+        raise AssertionError("no exit")
+    except SystemExit as caught:
+        assert caught is error
+assert len(unraisable) == 1, unraisable
+
 # A client: callback, marks, ignoring.
 with outrider.File(path) as file:
     positions = []

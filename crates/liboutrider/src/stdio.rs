@@ -325,11 +325,13 @@ unsafe extern "C" fn getwchar_unlocked() -> c_uint {
 
 /// The functions with a variable number of arguments become those with a list of them. Stable Rust can't take such a list, so
 /// this is what a C compiler makes of `va_start`: the registers that may hold arguments are stored in the save area,
-/// and the list says from where on they and the stack are to be read (System V ABI, AMD64, section 3.5.7).
-#[cfg(target_arch = "x86_64")]
+/// and the list says from where on they and the stack are to be read (System V ABI, AMD64, section 3.5.7; Procedure Call Standard for the Arm 64-bit
+/// Architecture, appendix B).
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod variadic {
     use super::*;
 
+    #[cfg(target_arch = "x86_64")]
     macro_rules! scanning {
         ($($name:ident, $named:literal named, list in $list:literal => $to:ident;)*) => {
             $(
@@ -369,6 +371,53 @@ mod variadic {
                         "call {to}",
                         "add rsp, 0xd8",
                         ".cfi_adjust_cfa_offset -0xd8",
+                        "ret",
+                        ".cfi_endproc",
+                        to = sym $to,
+                    )
+                }
+            )*
+        };
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    macro_rules! scanning {
+        ($($name:ident, $named:literal named, list in $x86:literal => $to:ident;)*) => {
+            $(
+                /// See the C library's manual.
+                #[unsafe(no_mangle)]
+                #[unsafe(naked)]
+                unsafe extern "C" fn $name() {
+                    core::arch::naked_asm!(
+                        ".cfi_startproc",
+                        // 0x10: va_list; 0x30: eight general registers; 0x70: eight of floating point.
+                        "stp x29, x30, [sp, #-0xf0]!",
+                        ".cfi_def_cfa_offset 0xf0",
+                        ".cfi_offset x29, -0xf0",
+                        ".cfi_offset x30, -0xe8",
+                        "mov x29, sp",
+                        "stp x0, x1, [sp, #0x30]",
+                        "stp x2, x3, [sp, #0x40]",
+                        "stp x4, x5, [sp, #0x50]",
+                        "stp x6, x7, [sp, #0x60]",
+                        "stp q0, q1, [sp, #0x70]",
+                        "stp q2, q3, [sp, #0x90]",
+                        "stp q4, q5, [sp, #0xb0]",
+                        "stp q6, q7, [sp, #0xd0]",
+                        // Arguments on the stack; the ends of both kinds of registers; how far before these the next one is.
+                        "add x8, sp, #0xf0",
+                        "add x9, sp, #0x70",
+                        "stp x8, x9, [sp, #0x10]",
+                        "str x8, [sp, #0x20]",
+                        concat!("mov w9, #-8 * (8 - ", $named, ")"),
+                        "mov w10, #-0x80",
+                        "stp w9, w10, [sp, #0x28]",
+                        concat!("add x", $named, ", sp, #0x10"),
+                        "bl {to}",
+                        "ldp x29, x30, [sp], #0xf0",
+                        ".cfi_restore x30",
+                        ".cfi_restore x29",
+                        ".cfi_def_cfa_offset 0",
                         "ret",
                         ".cfi_endproc",
                         to = sym $to,

@@ -1398,6 +1398,62 @@ fn troubleshooting_has_every_line() {
     }
 }
 
+/// Each `lost` line that such a run shows fits what one of the lines of docs/troubleshooting.md begins with, where `…` is any text.
+#[test]
+fn lost_lines_are_explained() {
+    let document = fs::read_to_string(repository().join("docs/troubleshooting.md")).unwrap();
+    let table = document
+        .split_once("## The report has a lost line")
+        .unwrap()
+        .1;
+    let table = table.split_once("\n## ").unwrap().0;
+    let rows = table.lines().filter(|l| l.starts_with("| "));
+    let beginnings: Vec<&str> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2))
+        .collect();
+    assert!(beginnings.len() > 30, "{beginnings:#?}");
+    let fits = |line: &str, beginning: &str| {
+        let mut rest = Some(line);
+        for (i, part) in beginning.replace("PATH", "…").split('…').enumerate() {
+            rest = rest.and_then(|rest| match i {
+                0 => rest.strip_prefix(part),
+                _ => rest.split_once(part).map(|(_, rest)| rest),
+            });
+        }
+        rest.is_some()
+    };
+    let dir = fresh("lost_lines");
+    let alone = dir.join("outrider");
+    fs::copy(outrider(), &alone).unwrap();
+    fs::create_dir_all(dir.join("config/outrider")).unwrap();
+    fs::write(dir.join("config/outrider/config.toml"), "nonsense = 1\n").unwrap();
+    let run = ["run", "--report", "--", "true"];
+    let command = |program: &Path| {
+        let mut command = Command::new(program);
+        support::plain_environment(&mut command, &dir);
+        command.args(run).current_dir(&dir);
+        command
+    };
+    let mut misunderstood = command(&outrider());
+    misunderstood.env("OUTRIDER", "perhaps");
+    let mut mistaken = command(&outrider());
+    mistaken.env("XDG_CONFIG_HOME", dir.join("config"));
+    let runs = [misunderstood, mistaken, command(&alone)];
+    for mut run in runs {
+        let output = run.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = text(&output.stderr);
+        let lost: Vec<&str> = said
+            .lines()
+            .filter_map(|l| l.strip_prefix("lost: "))
+            .collect();
+        assert!(!lost.is_empty(), "{run:?}: {said}");
+        for line in lost {
+            assert!(beginnings.iter().any(|b| fits(line, b)), "{line}");
+        }
+    }
+}
+
 /// What a build lacks is said before it begins, and all of it at once.
 #[test]
 fn builds_say_what_they_lack() {

@@ -103,6 +103,13 @@ fn formatted_input() {
     ]);
 }
 
+/// CP1: printing to a descriptor, whose arguments vary in number and kind.
+#[test]
+fn formatted_output() {
+    let printed = program("printed").display().to_string();
+    check(vec![Case::argv("printed", &[&printed])]);
+}
+
 /// CP1: the write family, offsets that move, holes, O_DIRECT, O_APPEND and what cp asks of the kernel.
 #[test]
 fn coreutils_that_copy() {
