@@ -295,11 +295,7 @@ impl Desc {
         let quiet = silence.quiet;
         let (start, len) = (quiet.start, quiet.end.saturating_sub(quiet.start));
         self.skip_given = if left > 0 { given } else { skip };
-        if self.rarely == 0 {
-            slot.hush(start, len, skip);
-            return;
-        }
-        // Each read that is told begins a silence of its own there, which this must not end.
+        // What is being used up the hook counts off meanwhile, and each read that is told rarely begins a silence of its own: neither is this one's to end.
         slot.quiet(start, len);
         if left == 0 && !slot.skips(skip) {
             self.skip_given = given;
