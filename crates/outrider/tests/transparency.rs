@@ -1066,7 +1066,7 @@ fn process_environment() {
         Case::sh("limits", "(ulimit -v 60000; cksum bin.dat; echo $?); (ulimit -n 4; cksum bin.dat; cat bin.dat text.txt | cksum); (ulimit -f 100; cat bin.dat >limited 2>/dev/null; echo $?; ls -s limited >/dev/null); (ulimit -t 20; cksum text.txt); (ulimit -s 256; cksum text.txt); (ulimit -l 0; cksum text.txt)")
             .data(&[Bin, Text])
             .normalise(without_job_ids),
-        Case::sh("unshare", "cat bin.dat | cksum; unshare -Ur sh -c 'id -u; cksum bin.dat; cat bin.dat | head -c 5000000 | cksum'; echo $?; unshare -Urpf --mount-proc sh -c 'echo $$; cksum <bin.dat; ls /proc | grep -c ^[0-9]'; echo $?")
+        Case::sh("unshare", "cat bin.dat | cksum; unshare -Ur sh -c 'id -u; cksum bin.dat; cat bin.dat | head -c 5000000 | cksum'; echo $?; unshare -Urpf --mount-proc sh -c 'echo $$; cksum <bin.dat; ls /proc >processes; grep -c ^[0-9] processes'; echo $?; rm processes")
             .data(&[Bin])
             .modes(if userns() { support::MODES } else { &[] }),
         Case::sh("chroot_like_directories", "mkdir deep; cd deep; rm -r ../deep; cat ../bin.dat 2>&1 | head -c 100; cat $OLDPWD/bin.dat | cksum").data(&[Bin]),
