@@ -97,7 +97,7 @@ pub fn hog(args: &HogArgs) -> Result {
 
 /// Runs the walk.
 pub fn walk(args: &WalkArgs) -> Result {
-    const PAGE: usize = 4096;
+    const PAGE: usize = outrider_sys::units::PAGE as usize;
     let length = usize::try_from(args.memory)
         .ok()
         .filter(|n| *n >= PAGE)
