@@ -238,7 +238,7 @@ impl Watch {
         // Who is not root may be anybody within a namespace of his own.
         let is_its_user = !differs("ns/user")? || self.become_its_user(&own).is_ok();
         let mut mounts = false;
-        if !is_apart() && self.owns_no_mounts(&own)? {
+        if !is_apart() && self.enter_owner_of_mounts(&own)? {
             mounts = enter("ns/mnt", libc::CLONE_NEWNS)?;
         }
         enter("ns/user", libc::CLONE_NEWUSER)?;
@@ -258,9 +258,9 @@ impl Watch {
         Ok(own.directory)
     }
 
-    /// Whether that process's mounts belong to another user namespace than its own, one above: they can't be entered from there. Then this process is in the one to
-    /// which they belong.
-    fn owns_no_mounts(&self, own: &Watch) -> io::Result<bool> {
+    /// Enters the user namespace to which that process's mounts belong, where that is another one than its own, above it: they can't be entered from below. Whether it
+    /// is so.
+    fn enter_owner_of_mounts(&self, own: &Watch) -> io::Result<bool> {
         /// The kernel's `include/uapi/linux/nsfs.h`, since Linux 4.9.
         const NS_GET_USERNS: libc::c_ulong = 0xb701;
         let open = |of: &Watch, name: &str| {
@@ -303,24 +303,12 @@ impl Watch {
     fn become_its_user(&self, own: &Watch) -> io::Result<()> {
         let status = |of: &Watch| of.status().ok_or(io::ErrorKind::NotFound);
         let [its, own] = [status(self)?, status(own)?];
-        let [uids, gids] = ["Uid:", "Gid:"].map(|name| numbers(&its, name, 10));
-        let differs = |name: &str| numbers(&own, name, 10) != numbers(&its, name, 10);
-        let change = |call: libc::c_long, ids: &[u64]| -> io::Result<()> {
-            let [real, effective, saved, _] = ids else {
-                return Err(io::ErrorKind::InvalidData.into());
-            };
-            // SAFETY: numbers only. A bare call: this process has one thread.
-            match unsafe { libc::syscall(call, *real, *effective, *saved) } {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
-        };
         keep_capabilities();
-        if differs("Gid:") {
-            change(libc::SYS_setresgid, &gids)?;
-        }
-        if differs("Uid:") {
-            change(libc::SYS_setresuid, &uids)?;
+        for (name, set) in [("Gid:", libc::SYS_setresgid), ("Uid:", libc::SYS_setresuid)] {
+            let wanted = ids(&its, name)?;
+            if ids(&own, name)? != wanted {
+                set_ids(set, wanted)?;
+            }
         }
         Ok(())
     }
@@ -350,15 +338,7 @@ impl Watch {
                 .standing()
         };
         let own = own_rights().ok_or(io::ErrorKind::NotFound)?;
-        let ids = |name| -> io::Result<[libc::uid_t; 4]> {
-            let ids: Vec<_> = numbers(name, 10)
-                .iter()
-                .map(|n| *n as libc::uid_t)
-                .collect();
-            ids.try_into()
-                .map_err(|_| io::ErrorKind::InvalidData.into())
-        };
-        let ([ruid, euid, suid, fsuid], [rgid, egid, sgid, fsgid]) = (ids("Uid:")?, ids("Gid:")?);
+        let (uids, gids) = (ids(&status, "Uid:")?, ids(&status, "Gid:")?);
         let line =
             |of: &Standing, name: &str| of.lines.iter().find(|l| l.starts_with(name)).cloned();
         let differ = |name: &str| line(&own, name) != line(&wanted, name);
@@ -373,12 +353,12 @@ impl Watch {
                 set_groups(&numbers("Groups:", 10))?;
             }
             if differ("Gid:") {
-                done(libc::syscall(libc::SYS_setresgid, rgid, egid, sgid))?;
-                libc::syscall(libc::SYS_setfsgid, fsgid);
+                set_ids(libc::SYS_setresgid, gids)?;
+                libc::syscall(libc::SYS_setfsgid, gids[3]);
             }
             if differ("Uid:") {
-                done(libc::syscall(libc::SYS_setresuid, ruid, euid, suid))?;
-                libc::syscall(libc::SYS_setfsuid, fsuid);
+                set_ids(libc::SYS_setresuid, uids)?;
+                libc::syscall(libc::SYS_setfsuid, uids[3]);
             }
             let capabilities = |name| numbers(name, 16).first().copied().unwrap_or(0);
             let (permitted, effective) = (capabilities("CapPrm:"), capabilities("CapEff:"));
@@ -464,6 +444,25 @@ fn numbers(status: &str, name: &str, radix: u32) -> Vec<u64> {
     words
         .filter_map(|w| u64::from_str_radix(w, radix).ok())
         .collect()
+}
+
+/// Users or groups of such a line: real, effective, saved, and of the file system.
+fn ids(status: &str, name: &str) -> io::Result<[libc::uid_t; 4]> {
+    let ids: Vec<_> = numbers(status, name, 10)
+        .iter()
+        .map(|n| *n as libc::uid_t)
+        .collect();
+    ids.try_into()
+        .map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Takes these on but for the last, by setresuid(2) or setresgid(2).
+fn set_ids(call: libc::c_long, [real, effective, saved, _]: [libc::uid_t; 4]) -> io::Result<()> {
+    // SAFETY: numbers only. A bare call: this process has one thread.
+    match unsafe { libc::syscall(call, real, effective, saved) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Capabilities are not lost by changing the user.

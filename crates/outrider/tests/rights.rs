@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use support::Data::{Big, Bin};
 use support::{Case, check, fresh_with, outrider, outrider_run, program, skip_unprivileged};
@@ -107,6 +107,49 @@ print(os.getuid(), os.getgid(), os.getgroups())\"";
     check(cases.into());
 }
 
+/// A program below a wrapper that has read a file backwards, and stays until it is told to end.
+struct Reader {
+    run: Child,
+    /// Its process.
+    pid: u32,
+}
+
+impl Reader {
+    fn of(dir: &Path, wrapper: &[&str], file: &str) -> Reader {
+        let program = format!(
+            "import os, sys
+f = os.open('{file}', os.O_RDONLY)
+for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)
+print(os.getpid(), flush=True)
+sys.stdin.read()"
+        );
+        let argv = [wrapper, &["python3", "-c", &program]].concat();
+        let mut run = outrider_run(dir, &[], &argv);
+        run.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut run = run.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(run.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let pid = line.trim().parse().unwrap();
+        Reader { run, pid }
+    }
+
+    /// What else the runner has started.
+    fn services(&self) -> Vec<u32> {
+        let children = format!("/proc/{0}/task/{0}/children", self.run.id());
+        let children = fs::read_to_string(children).unwrap();
+        let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+        children.filter(|pid| *pid != self.pid).collect()
+    }
+
+    /// Tells it to; whether all went well.
+    fn ends(mut self) -> bool {
+        drop(self.run.stdin.take());
+        self.run.wait().unwrap().success()
+    }
+}
+
 /// SPEC B16: a service that takes over has the user and group that the program has, also where the program's user namespace has none of them, so that they
 /// can't be told from those of the run.
 #[test]
@@ -117,11 +160,6 @@ fn who_takes_over_is_the_same_user() {
     }
     let dir = fresh_with(NAME, &[Bin]);
     open_to_all(&dir);
-    let program = "import os, sys
-f = os.open('bin.dat', os.O_RDONLY)
-for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)
-print(os.getpid(), flush=True)
-sys.stdin.read()";
     for way in [
         "unshare -U",
         "unshare --map-group=77",
@@ -129,16 +167,9 @@ sys.stdin.read()";
     ] {
         support::make_cold(&dir);
         let way = format!("setpriv --reuid 65534 --regid 65533 --clear-groups {way}");
-        let argv = way.split(' ').chain(["python3", "-c", program]);
-        let argv: Vec<&str> = argv.collect();
-        let mut run = outrider_run(&dir, &[], &argv);
-        run.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut run = run.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(run.stdout.as_mut().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let program: u32 = line.trim().parse().unwrap();
+        let wrapper: Vec<&str> = way.split(' ').collect();
+        let reader = Reader::of(&dir, &wrapper, "bin.dat");
+        let program = reader.pid;
         let users = |pid: u32| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let is_one = |l: &&str| l.starts_with("Uid:") || l.starts_with("Gid:");
@@ -146,11 +177,11 @@ sys.stdin.read()";
             lines
         };
         let space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
-        let listed = format!("/proc/{0}/task/{0}/children", run.id());
         let took_over = || {
-            let children = fs::read_to_string(&listed).unwrap();
-            let mut children = children.split_whitespace().map(|pid| pid.parse().unwrap());
-            children.find(|pid| *pid != program && space(*pid) == space(program))
+            let services = reader.services();
+            services
+                .into_iter()
+                .find(|pid| space(*pid) == space(program))
         };
         support::eventually(|| match took_over() {
             // It takes some steps to become it.
@@ -158,8 +189,7 @@ sys.stdin.read()";
             Some(service) => Err(format!("{way}: {:?}", users(service))),
             None => Err(format!("{way}: nobody took over")),
         });
-        drop(run.stdin.take());
-        assert!(run.wait().unwrap().success(), "{way}");
+        assert!(reader.ends(), "{way}");
     }
 }
 
@@ -183,38 +213,19 @@ fn another_mount_of_the_root_is_another_root() {
             .success()
     };
     assert!(mount("/", &root) && mount("/proc", &root.join("proc")));
-    let program = format!(
-        "import os, sys
-f = os.open('{}/bin.dat', os.O_RDONLY)
-for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)
-print(os.getpid(), flush=True)
-sys.stdin.read()",
-        dir.display()
-    );
-    let argv = ["chroot", root.to_str().unwrap(), "python3", "-c", &program];
-    let mut run = outrider_run(&dir, &[], &argv);
-    run.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut run = run.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(run.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let program: u32 = line.trim().parse().unwrap_or(0);
+    let file = dir.join("bin.dat");
+    let wrapper = ["chroot", root.to_str().unwrap()];
+    let reader = Reader::of(&dir, &wrapper, file.to_str().unwrap());
+    let program = reader.pid;
     let seen = |pid: u32| fs::read_link(format!("/proc/{pid}/root")).ok();
-    let listed = format!("/proc/{0}/task/{0}/children", run.id());
-    let children = fs::read_to_string(&listed).unwrap();
-    let mut services = children
-        .split_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .filter(|pid| *pid != program);
-    let took_over = services.any(|pid| seen(pid) == seen(program));
-    drop(run.stdin.take());
-    let ended = run.wait().unwrap().success();
+    let services = reader.services();
+    let took_over = services.iter().any(|pid| seen(*pid) == seen(program));
+    let ended = reader.ends();
     for at in [root.join("proc"), root.clone()] {
         let unmounted = Command::new("umount").arg(&at).status();
         assert!(unmounted.unwrap().success(), "{}", at.display());
     }
-    assert!(ended && took_over, "{program}: {children}");
+    assert!(ended && took_over, "{program}: {services:?}");
 }
 
 /// SPEC B16: where no service can be had with a program's rights, or none can be reached, the report says so and the program runs.

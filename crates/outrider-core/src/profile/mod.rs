@@ -203,7 +203,7 @@ impl Remember {
                 return Some(profile);
             }
             profile
-                .learn_of((seen, all), outcome, store::now())
+                .learn_of(seen, all, outcome, store::now())
                 .then_some(profile)
         };
         let known = self.stamp.map(|stamp| (stamp, &*self.profile));

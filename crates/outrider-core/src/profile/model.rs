@@ -197,11 +197,11 @@ impl Outcome {
 impl Profile {
     /// A run has come to its end, at `now` (s since 1970), and has seen this, in order. `false`: the profile was wrong so often that it is to be forgotten.
     pub fn learn(&mut self, seen: Vec<Seen>, outcome: Outcome, now: u64) -> bool {
-        self.learn_of((seen, true), outcome, now)
+        self.learn_of(seen, true, outcome, now)
     }
 
     /// The same of a run that may have needed more than was seen, unless this is `all`.
-    pub fn learn_of(&mut self, (seen, all): (Vec<Seen>, bool), outcome: Outcome, now: u64) -> bool {
+    pub fn learn_of(&mut self, seen: Vec<Seen>, all: bool, outcome: Outcome, now: u64) -> bool {
         self.used = outcome.share().or(self.used);
         self.bad = match outcome.is_bad() {
             true => self.bad + 1,

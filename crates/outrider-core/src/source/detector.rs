@@ -101,7 +101,7 @@ impl Detector {
             self.steady = 0;
             return Some(i);
         }
-        if self.is_claimed() || self.skips.goes_on() {
+        if self.has_all_distances() {
             self.streams.forget_chance();
         }
         let mut claim = self.streams.observe(read);
@@ -120,11 +120,14 @@ impl Detector {
         }
     }
 
+    /// Whether there are all distances between reads, as in a neighbourhood, and among reads onward: then only what is in order read by read is a stream.
+    fn has_all_distances(&self) -> bool {
+        self.claimed.is_some() || self.skips.goes_on()
+    }
+
     /// A stream that is found with this read.
     fn discover(&mut self, read: &Read) -> Option<usize> {
-        // In a neighbourhood, and among reads onward, there are all distances: only what is in order read by read is a stream.
-        let any = !self.is_claimed() && !self.skips.goes_on();
-        let found = self.streams.discover(read, any)?;
+        let found = self.streams.discover(read, !self.has_all_distances())?;
         if let Some((start, stride, len)) = found.line
             && !self.in_tile()
         {

@@ -195,8 +195,9 @@ impl Stream {
         })
     }
 
-    /// It has read on to `offset`, told or not: what lies before need not be asked for any more.
+    /// It has read on to `offset` in silence: what lies before need not be asked for any more.
     pub(super) fn moves_on(&mut self, offset: u64) {
+        self.quiet = self.last.min(offset)..self.last.max(offset).saturating_add(self.len);
         self.front = match self.stride > 0 {
             true => self.front.max(offset),
             false => self.front.min(offset.saturating_add(self.len)),

@@ -295,7 +295,6 @@ impl Streams {
             return false;
         };
         let s = &mut self.all[i];
-        s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
         (s.heard, s.untold) = (offset, 0);
         // Else it would be lost beyond what was asked for, and what it has read until there be counted twice, or not at all.
         s.moves_on(offset);
@@ -313,7 +312,6 @@ impl Streams {
         if let Some(s) = fit.min_by_key(|s| s.last.abs_diff(offset))
             && !s.expects(offset)
         {
-            s.quiet = s.last.min(offset)..s.last.max(offset).saturating_add(s.len);
             s.moves_on(offset);
         }
     }

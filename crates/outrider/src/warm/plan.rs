@@ -10,8 +10,7 @@ use outrider_core::plan::sweep::Item;
 use outrider_core::plan::{Terms, plan};
 use outrider_core::residency;
 use outrider_core::view::{FileView, Granularity};
-use outrider_sys::device::Device;
-use outrider_sys::device::UNCLIPPED_CHUNK;
+use outrider_sys::device::{Device, UNCLIPPED_CHUNK};
 use outrider_sys::units::{ByteRange, DeviceId, InodeKey, PAGE, PageRange};
 
 use crate::cached;
