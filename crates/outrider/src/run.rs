@@ -1341,6 +1341,14 @@ fn conclude(shared: &Shared, service: Option<i32>) {
         await_end(shared, heir, pid);
         shared.gather(heir);
     }
+    // A service's root directory and mounts may be those of a program: they can be unmounted once it has ended, which it has all but done. One that serves what
+    // the program left behind stays.
+    for heir in heirs
+        .iter()
+        .filter(|h| h.header().closed.load(Acquire) == 1)
+    {
+        await_exit(heir.header().heir.pid.load(Acquire) as i32);
+    }
 }
 
 /// Waits until the figures that a service, process `pid`, keeps in `its` are final.
@@ -1372,15 +1380,19 @@ fn go_on(service: i32) {
 
 /// Ends a service that doesn't answer. One that waits for a disk which doesn't answer either ends when that does, and isn't waited for.
 fn end_service(pid: i32) {
-    // SAFETY: our own child, not waited for yet; no status is wanted.
-    unsafe {
-        libc::kill(pid, libc::SIGKILL);
-        for _ in 0..100 {
-            if libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) != 0 {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
+    // SAFETY: our own child, not waited for yet.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    await_exit(pid);
+}
+
+/// Waits half a second at most until a service has ended that is about to.
+fn await_exit(pid: i32) {
+    for _ in 0..500 {
+        // SAFETY: our own child; no status is wanted.
+        if unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) } != 0 {
+            return;
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -116,6 +117,11 @@ struct Reader {
 
 impl Reader {
     fn of(dir: &Path, wrapper: &[&str], file: &str) -> Reader {
+        Self::within(dir, &[], wrapper, file)
+    }
+
+    /// One whose runner is started by the command `around`.
+    fn within(dir: &Path, around: &[&str], wrapper: &[&str], file: &str) -> Reader {
         let program = format!(
             "import os, sys
 f = os.open('{file}', os.O_RDONLY)
@@ -124,7 +130,12 @@ print(os.getpid(), flush=True)
 sys.stdin.read()"
         );
         let argv = [wrapper, &["python3", "-c", &program]].concat();
-        let mut run = outrider_run(dir, &[], &argv);
+        let ours = outrider_run(dir, &[], &argv);
+        let words = around.iter().map(OsStr::new).chain([ours.get_program()]);
+        let mut words = words.chain(ours.get_args());
+        let mut run = Command::new(words.next().unwrap());
+        support::plain_environment(&mut run, dir);
+        run.args(words).current_dir(dir);
         run.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut run = run.spawn().unwrap();
         let mut line = String::new();
@@ -137,7 +148,9 @@ sys.stdin.read()"
 
     /// What else the runner has started.
     fn services(&self) -> Vec<u32> {
-        let children = format!("/proc/{0}/task/{0}/children", self.run.id());
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
+        let runner = status.lines().find_map(|l| l.strip_prefix("PPid:\t"));
+        let children = format!("/proc/{0}/task/{0}/children", runner.unwrap());
         let children = fs::read_to_string(children).unwrap();
         let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
         children.filter(|pid| *pid != self.pid).collect()
@@ -193,7 +206,8 @@ fn who_takes_over_is_the_same_user() {
     }
 }
 
-/// SPEC B16: a root directory that is the same one and another mount has other mounts below it: names mean something else there.
+/// SPEC B16: a root directory that is the same one and another mount has other mounts below it: names mean something else there. It can be unmounted as soon
+/// as the run is over.
 #[test]
 fn another_mount_of_the_root_is_another_root() {
     const NAME: &str = "another_mount_of_the_root_is_another_root";
@@ -203,29 +217,27 @@ fn another_mount_of_the_root_is_another_root() {
     let dir = fresh_with(NAME, &[Bin]);
     let root = dir.join("root");
     fs::create_dir(&root).unwrap();
-    let mount = |from: &str, to: &Path| {
-        let mut mount = Command::new("mount");
-        mount
-            .args(["--bind", from])
-            .arg(to)
-            .status()
-            .unwrap()
-            .success()
-    };
-    assert!(mount("/", &root) && mount("/proc", &root.join("proc")));
     let file = dir.join("bin.dat");
+    // The machine's root is mounted nowhere but in a mount namespace that ends with the run.
+    let script = "mount --bind / root && mount --bind /proc root/proc && \"$@\" && umount root/proc && umount root";
+    let around = [
+        "unshare",
+        "-m",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ];
     let wrapper = ["chroot", root.to_str().unwrap()];
-    let reader = Reader::of(&dir, &wrapper, file.to_str().unwrap());
-    let program = reader.pid;
-    let seen = |pid: u32| fs::read_link(format!("/proc/{pid}/root")).ok();
+    let reader = Reader::within(&dir, &around, &wrapper, file.to_str().unwrap());
+    let seen = |pid: u32| fs::read_link(format!("/proc/{pid}/root")).unwrap();
+    let program = seen(reader.pid);
+    assert_eq!(program, root);
     let services = reader.services();
-    let took_over = services.iter().any(|pid| seen(*pid) == seen(program));
-    let ended = reader.ends();
-    for at in [root.join("proc"), root.clone()] {
-        let unmounted = Command::new("umount").arg(&at).status();
-        assert!(unmounted.unwrap().success(), "{}", at.display());
-    }
-    assert!(ended && took_over, "{program}: {services:?}");
+    let took_over = services.iter().any(|pid| seen(*pid) == program);
+    assert!(reader.ends() && took_over, "{services:?}");
 }
 
 /// SPEC B16: where no service can be had with a program's rights, or none can be reached, the report says so and the program runs.

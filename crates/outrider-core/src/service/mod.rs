@@ -459,6 +459,10 @@ impl<K: Kernel> Service<K> {
             to[1].store(model.latency_us as u64, Relaxed);
             to[2].store(model.measured_bandwidth().unwrap_or(0.0) as u64, Relaxed);
         }
+        if self.processes.is_empty() {
+            // Nobody is left to be served: who waits for the figures waits for the end of this process, too.
+            self.header().closed.store(1, Release);
+        }
         self.kernel.finished(&self.shared);
     }
 }

@@ -12,7 +12,7 @@
 #![allow(dead_code)] // each test binary uses its part
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -84,7 +84,7 @@ pub fn scratch() -> PathBuf {
             let name = entry.file_name().to_string_lossy().into_owned();
             let pid = name.strip_prefix("run-");
             if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-                let _ = fs::remove_dir_all(entry.path());
+                remove(&entry.path());
             }
         }
         let dir = base
@@ -95,6 +95,42 @@ pub fn scratch() -> PathBuf {
         dir
     })
     .clone()
+}
+
+/// Removes a directory of a test, if it is there, with what is in it; but nothing of what is mounted there. A test that fails may leave a mount behind,
+/// through which anything on the machine can be reached.
+pub fn remove(dir: &Path) {
+    // Those made last come last.
+    for at in mounted_at_or_below(dir).into_iter().rev() {
+        let path = CString::new(at.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a text that ends with a zero byte.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+    let left = mounted_at_or_below(dir);
+    assert!(left.is_empty(), "{left:?} are mounted: nothing is removed");
+    let _ = fs::remove_dir_all(dir);
+}
+
+/// Mount points in a directory, and itself if it is one.
+fn mounted_at_or_below(dir: &Path) -> Vec<PathBuf> {
+    let Ok(dir) = dir.canonicalize() else {
+        return Vec::new();
+    };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let points = mounts.lines().filter_map(|l| l.split(' ').nth(4));
+    let escapes = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    let plain = |point: &str| {
+        escapes
+            .iter()
+            .fold(point.to_owned(), |p, (from, to)| p.replace(from, to))
+    };
+    let points = points.map(|point| PathBuf::from(plain(point)));
+    points.filter(|point| point.starts_with(&dir)).collect()
 }
 
 /// Says that something was not tested, past the capture of test output: a skip is never a pass.
@@ -516,7 +552,7 @@ impl Case {
     }
 
     fn prepare(&self, work: &Path) {
-        let _ = fs::remove_dir_all(work);
+        remove(work);
         fs::create_dir_all(work).unwrap();
         let sources: Vec<PathBuf> = self
             .data
@@ -644,7 +680,7 @@ impl Case {
     }
 
     fn run_alone(&self) -> Result<BTreeMap<String, Outcome>, String> {
-        let _ = fs::remove_dir_all(scratch().join(&self.name));
+        remove(&scratch().join(&self.name));
         let plain = self.observe(None);
         if plain.status == "timeout" {
             return Err(format!(
@@ -684,7 +720,7 @@ impl Case {
         match failure {
             Some(text) => Err(format!("{text}\n    (kept in {})", place.display())),
             None => {
-                let _ = fs::remove_dir_all(&place);
+                remove(&place);
                 outcomes.insert("plain".into(), plain);
                 Ok(outcomes)
             }
@@ -981,7 +1017,7 @@ pub fn graph_count(report: &str, graph: &str, word: &str) -> u64 {
 pub fn fresh(name: &str) -> PathBuf {
     // Apart from the cases, which have names too.
     let dir = scratch().join("fresh").join(name);
-    let _ = fs::remove_dir_all(&dir);
+    remove(&dir);
     fs::create_dir_all(&dir).unwrap();
     dir
 }
