@@ -8,7 +8,8 @@ use outrider_core::config::Config;
 use outrider_core::shm::{self, SOURCE_FIGURES};
 use outrider_sim::ours::Ours;
 use outrider_sim::remembered::{Recorder, Remembered};
-use outrider_sim::system::{Machine, Neighbour};
+use outrider_sim::device::Nanos;
+use outrider_sim::system::{Machine, Neighbour, Waits};
 use outrider_sim::trace::Trace;
 use outrider_sim::{Nothing, Outcome, bound, generate, run};
 use std::os::unix::ffi::OsStrExt;
@@ -162,6 +163,13 @@ pub fn simulate(args: &SimulateArgs) -> Done {
             mib(read(&ours).saturating_sub(read(&stock)).max(ours.wasted)),
             ahead.busy() as f64 / 1e9,
         );
+        if args.neighbour.is_some() {
+            println!(
+                "  the neighbour waits, µs: stock {}; outrider {}",
+                waits(&stock.neighbour),
+                waits(&ours.neighbour)
+            );
+        }
         if args.sources {
             for (source, figures) in ahead.figures() {
                 let each = SOURCE_FIGURES.iter().zip(figures);
@@ -171,6 +179,13 @@ pub fn simulate(args: &SimulateArgs) -> Done {
         }
     }
     Ok(())
+}
+
+/// In µs: half of them, 99 %, and all.
+fn waits(waits: &Waits) -> String {
+    let us = |ns: Nanos| format!("{:.1}", ns as f64 / 1e3);
+    let (half, hundredth, longest) = (us(waits.half), us(waits.hundredth), us(waits.longest));
+    format!("50 % {half}, 99 % {hundredth}, longest {longest} of {}", waits.count)
 }
 
 /// The same with a second run that has the profile of the first.

@@ -8,7 +8,7 @@ use outrider_sys::units::PAGE;
 use crate::cache::State;
 use crate::device::Nanos;
 use crate::readahead::{Readahead, Window, forced};
-use crate::system::{By, Counts, Event, Machine, System, costs};
+use crate::system::{By, Counts, Event, Machine, System, Waits, costs};
 use crate::trace::{MOST_FDS, Op, Trace};
 
 /// The machine, for those who share it.
@@ -70,6 +70,8 @@ pub struct Outcome {
     pub ahead: Counts,
     /// Bytes that left the cache before anybody used them.
     pub wasted: u64,
+    /// What the neighbour has waited, if there is one.
+    pub neighbour: Waits,
 }
 
 struct Thread {
@@ -150,6 +152,7 @@ pub fn run(trace: &Trace, machine: &Machine, ahead: &mut dyn Ahead) -> Outcome {
         program: system.asked(By::Program),
         ahead: system.asked(By::Ahead),
         wasted: system.cache.wasted() * PAGE,
+        neighbour: system.neighbour(),
     }
 }
 

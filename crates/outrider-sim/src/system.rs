@@ -73,6 +73,19 @@ pub struct Neighbour {
     pub pause: Nanos,
 }
 
+/// How long somebody has waited for his requests, each ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Of so many.
+    pub count: u64,
+    /// Half of them took less,
+    pub half: Nanos,
+    /// and 99 % …
+    pub hundredth: Nanos,
+    /// … and none took more.
+    pub longest: Nanos,
+}
+
 /// The device is as large as this at least, bytes: files lie at its begin, and the neighbour reads behind them.
 const DISK: u64 = 64 << 30;
 
@@ -144,6 +157,8 @@ pub struct System {
     /// … and what the device has been given and has answered, the neighbour's included.
     begun: u64,
     answered: Counts,
+    /// How long the neighbour has waited for each of its blocks.
+    neighbour_waited: Vec<Nanos>,
     random: Random,
 }
 
@@ -179,6 +194,7 @@ impl System {
             asked: [Counts::default(); 2],
             begun: 0,
             answered: Counts::default(),
+            neighbour_waited: Vec::new(),
             random: Random::new(1),
         };
         for _ in 0..machine.neighbour.map_or(0, |n| n.depth) {
@@ -324,6 +340,7 @@ impl System {
             match self.flying.remove(&served.request.tag) {
                 Some(Flying::Pages(pages)) => self.arrived(pages),
                 Some(Flying::Neighbour) => {
+                    self.neighbour_waited.push(self.now - served.request.arrived);
                     let pause = self.machine.neighbour.map_or(0, |n| n.pause);
                     self.at(self.now + pause, Event::Neighbour);
                 }
@@ -354,6 +371,22 @@ impl System {
         let block = self.random.below((DISK / 2) / PAGE);
         self.ask(Flying::Neighbour, DISK / 2 + block * PAGE, PAGE);
         self.attend();
+    }
+
+    /// How long the neighbour has waited for its blocks.
+    pub fn neighbour(&self) -> Waits {
+        let mut all = self.neighbour_waited.clone();
+        all.sort_unstable();
+        let at = |part: f64| {
+            let i = (all.len() as f64 * part) as usize;
+            all.get(i).or(all.last()).copied().unwrap_or(0)
+        };
+        Waits {
+            count: all.len() as u64,
+            half: at(0.5),
+            hundredth: at(0.99),
+            longest: at(1.0),
+        }
     }
 
     /// Has something happen when a page that is on its way has come.
