@@ -270,7 +270,7 @@ pub struct Engine {
     pub workers: u32,
     /// Bytes per request, a multiple of 4K. 128 KiB are never clipped by a stock kernel's readahead limit.
     pub chunk: Size,
-    /// Bytes in flight that are always allowed: enough for one stream to hide a fast disk's latency.
+    /// Bytes in flight that are always allowed where nobody else reads: enough for one stream to hide a fast disk's latency.
     pub in_flight_min: Size,
     /// Bytes in flight at most, however long the measured device's bandwidth x latency is. Between the two
     /// the device decides; 512 KB to 1 MB leave a foreign reader on a shared queue its latency.

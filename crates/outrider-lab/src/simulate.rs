@@ -6,9 +6,9 @@ use clap::Args;
 use outrider_cli::{shown, size};
 use outrider_core::config::Config;
 use outrider_core::shm::{self, SOURCE_FIGURES};
+use outrider_sim::device::Nanos;
 use outrider_sim::ours::Ours;
 use outrider_sim::remembered::{Recorder, Remembered};
-use outrider_sim::device::Nanos;
 use outrider_sim::system::{Machine, Neighbour, Waits};
 use outrider_sim::trace::Trace;
 use outrider_sim::{Nothing, Outcome, bound, generate, run};
@@ -185,7 +185,10 @@ pub fn simulate(args: &SimulateArgs) -> Done {
 fn waits(waits: &Waits) -> String {
     let us = |ns: Nanos| format!("{:.1}", ns as f64 / 1e3);
     let (half, hundredth, longest) = (us(waits.half), us(waits.hundredth), us(waits.longest));
-    format!("50 % {half}, 99 % {hundredth}, longest {longest} of {}", waits.count)
+    format!(
+        "50 % {half}, 99 % {hundredth}, longest {longest} of {}",
+        waits.count
+    )
 }
 
 /// The same with a second run that has the profile of the first.

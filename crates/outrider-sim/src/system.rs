@@ -340,7 +340,8 @@ impl System {
             match self.flying.remove(&served.request.tag) {
                 Some(Flying::Pages(pages)) => self.arrived(pages),
                 Some(Flying::Neighbour) => {
-                    self.neighbour_waited.push(self.now - served.request.arrived);
+                    self.neighbour_waited
+                        .push(self.now - served.request.arrived);
                     let pause = self.machine.neighbour.map_or(0, |n| n.pause);
                     self.at(self.now + pause, Event::Neighbour);
                 }

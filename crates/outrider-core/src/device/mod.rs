@@ -10,4 +10,4 @@ pub use bulk::{Bulk, Link, ROOM, TRIES};
 pub use extents::{Extents, Placement, Stretch};
 pub use layout::{Layout, Watch};
 pub use model::{AWAY_US, DeviceModel, InFlight, READAHEAD, Seeks, WINDOWS};
-pub use sharing::{AHEAD, Holes, Sharing};
+pub use sharing::{AHEAD, Sharing};

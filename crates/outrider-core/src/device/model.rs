@@ -437,16 +437,16 @@ impl DeviceModel {
         (!self.has_head()).then(|| self.reserve())
     }
 
-    /// Bytes in flight at most while others read from the device: as many as the kernel's own readahead has there, two windows of 128 KiB, or half of what
-    /// just keeps the device busy, if that is more. With all of it their slowest reads wait longer than beside the kernel's.
+    /// Bytes in flight at most while others read from the device: they wait for them a third of what their reads take anyway, or half a window of the kernel's own
+    /// readahead, if that is more. Less would only be more requests.
     pub fn beside_others(&self) -> u64 {
         // Up to a window of what an undisturbed answer took was the window before it.
         let busy = |us: f64| ((us * self.bandwidth) as u64).saturating_sub(READAHEAD);
         // Where others' reads lie ahead of all of the last ones, as beside a program that hints much, even the quickest of these come late.
         let undisturbed = self.answers.undisturbed();
         let undisturbed = undisturbed.map(|us| us.min(self.answers.quickest()));
-        let half = undisturbed.map_or(0, busy) / 2;
-        half.next_multiple_of(READAHEAD).max(WINDOWS)
+        let third = undisturbed.map_or(0, busy) / 3;
+        third.next_multiple_of(PAGE).max(READAHEAD / 2)
     }
 
     /// Bytes in flight at most until it is known whether others read from the device: it is kept busy, and their reads wait behind ours for a
@@ -729,15 +729,15 @@ mod tests {
         let mut network = told(1000.0, far);
         network.lone_request(4096, 0, 70.0);
         assert!(network.latency_us < 300.0 && network.seeks() != Seeks::No);
-        // Beside others no more is in flight than the kernel has there until that is told, however late the first answers come.
+        // Beside others no more is in flight than half a window until that is told, however late the first answers come.
         let mut unknown = DeviceModel::default();
         unknown.lone_request(131_072, 131_072, 1131.0);
         let bounds = [0, 15, 1].map(|answers| {
             (0..answers).for_each(|_| unknown.answered(131_072, 131_072, 1131.0));
             unknown.beside_others()
         });
-        assert_eq!(bounds[..2], [WINDOWS; 2]);
-        assert_eq!(bounds[2], 4 * READAHEAD);
+        assert_eq!(bounds[..2], [READAHEAD / 2; 2]);
+        assert!(bounds[2] > 2 * READAHEAD);
     }
 
     /// DR7: how long a request took beside what was asked for behind it says of the latency only what that can't explain; whether it is found high, low or not at all.

@@ -6,7 +6,10 @@
 //!
 //! Requests are counted when they are given to the disk: those that it has completed, and those on their way. So nothing is uncertain but what is being
 //! handed over at the moment, and whoever waits behind a long queue is counted as soon as one who waits behind a short one. The queue is kept short until
-//! [`PROOF`] looks have found nobody, because who waits long makes few requests, and again at the first sign of somebody; who is seen once more is there.
+//! [`PROOF`] looks have found nobody, because who waits long makes few requests, and again at the first sign of somebody.
+//!
+//! Requests are more than those that were asked for where these are cut in parts by what is cached. Bytes tell: parts bring no more of them, and somebody else's requests bring
+//! a page each at least. With little on its way, of which nobody knows what has come, that shows soon, one way or the other.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,21 +24,12 @@ use crate::clock::Moment;
 pub enum Sharing {
     /// Nobody has looked long enough: little is kept in flight.
     Unknown,
+    /// Somebody seems to: no more is kept in flight than beside him, until it is known.
+    Suspected,
     /// Nobody.
     Exclusive,
-    /// Somebody: no more is kept in flight than the kernel's own readahead keeps.
+    /// Somebody: he hardly waits for what is kept in flight.
     Shared,
-}
-
-/// Which reads of the programs may have left holes in what is being asked for: each makes two requests of one of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holes {
-    /// Those since the look that is compared with.
-    New,
-    /// The latest.
-    Late,
-    /// All that there were: what a program has read at random comes in pieces, for as long as it reads.
-    Old,
 }
 
 /// Bytes that calls which programs make ahead themselves have in flight at most: what a disk of 1 GB/s and 8 ms is just kept busy with.
@@ -48,7 +42,9 @@ impl Sharing {
     pub fn ahead(self, model: &DeviceModel, runs: u32, asked: u64) -> u64 {
         let share = AHEAD / (u64::from(runs) + 1);
         let most = match self {
-            Sharing::Shared => model.beside_others().saturating_sub(asked).min(share),
+            Sharing::Shared | Sharing::Suspected => {
+                model.beside_others().saturating_sub(asked).min(share)
+            }
             Sharing::Unknown | Sharing::Exclusive => share,
         };
         most.max(READAHEAD)
@@ -69,19 +65,17 @@ pub(crate) const SURE: u32 = 3 * PROOF;
 /// Looks after which it is where somebody was seen: a second.
 const ALONE: u32 = 100;
 /// Looks over which requests are counted: of a reader who reads every 10 ms there are enough.
-const COUNTED: usize = 32;
+const COUNTED: usize = 64;
 /// Looks after which nothing is left that one of them didn't count, though it had been given to the disk.
 const MOMENTS: usize = 4;
 /// Foreign requests that are no sign of anybody: journals and directories are read now and then …
 const FEW: u64 = 8;
 /// … nor are so many more, once these were there …
 const FEW_MORE: u64 = 3;
-/// … and one in so many of ours that are longer than a page, because the kernel cuts some of them in two.
-const CUT: u64 = 400;
-/// Bytes that programs may have had on their way at a look, and what else it doesn't see.
-const UNSEEN: u64 = 2 * READAHEAD;
-/// Pieces that one of our requests may be cut into, at most: of 128 KiB, by pages that are cached.
-const HOLES: u64 = 16;
+/// … nor is one in so many of ours and the programs', which the kernel cuts in two now and then.
+const PARTED: f64 = 1.0 / 400.0;
+/// Requests of which their bytes say whether they are somebody else's.
+const SOME: u64 = 4 * FEW;
 
 /// Requests of a disk at a look, since whenever.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,18 +87,20 @@ pub(crate) struct Count {
     pub(crate) handed: u64,
     /// … and may have been given.
     pub(crate) issued: u64,
-    /// Of the engine's and of other runs', those that the kernel may have cut in two.
-    pub(crate) long: u64,
+    /// Of the engine's, parts more than one each, as far as the bytes that they have read tell, if what lies between is as long as the programs' reads.
+    pub(crate) parts: u64,
     /// Of the programs themselves.
     pub(crate) programs: u64,
-    /// Of what was read beside the engine, what may have left holes in what it asks for.
-    pub(crate) holes: u64,
     /// Bytes that the disk has delivered.
     pub(crate) delivered: u64,
     /// Bytes that it may have been asked for by us and the programs: no fewer, and no more.
     pub(crate) asked: Option<(u64, u64)>,
-    /// Of these, what was on its way, as far as is known.
+    /// Of these, what was on its way of ours, as far as is known.
     pub(crate) way: u64,
+    /// Bytes that programs have fetched themselves.
+    pub(crate) fetched: u64,
+    /// Of these, what may have been on its way.
+    pub(crate) theirs: u64,
 }
 
 impl Count {
@@ -113,15 +109,17 @@ impl Count {
         before.begun.0 + self.handed.saturating_sub(before.issued)
     }
 
-    /// How many requests since `before` were surely somebody else's. Ours are cut into so many `pieces` each, and `holes` may have been cut in two, besides those that
-    /// the kernel cuts.
-    fn foreign_since(&self, before: &Count, pieces: u64, holes: u64) -> u64 {
+    /// Requests of ours and the programs' since `before`. Ours are cut into so many `pieces` each.
+    fn own_since(&self, before: &Count, pieces: u64) -> u64 {
+        self.issued.saturating_sub(before.handed) * pieces + self.programs - before.programs
+    }
+
+    /// How many requests since `before` seem to be somebody else's: each of ours and the programs' has so many parts more than one.
+    fn foreign_since(&self, before: &Count, pieces: u64, parted: f64) -> u64 {
         let begun = self.begun.0.saturating_sub(before.begun.1);
-        let engine = self.issued.saturating_sub(before.handed) * pieces;
-        let programs = self.programs - before.programs;
-        let holes = holes.min(engine * HOLES);
-        let cut = self.long.saturating_sub(before.long) * pieces / CUT;
-        begun.saturating_sub(engine + programs + holes + cut)
+        let own = self.own_since(before, pieces);
+        let parts = (own as f64 * parted) as u64 + self.parts.saturating_sub(before.parts);
+        begun.saturating_sub(own + parts)
     }
 
     /// How many bytes since `before` were surely somebody else's: of how many requests ours and the programs' were doesn't matter, nor does anything but what was on its way
@@ -132,7 +130,15 @@ impl Count {
         };
         let asked = now.1.saturating_sub(then.0);
         let delivered = self.delivered.saturating_sub(before.delivered);
-        delivered.saturating_sub(asked + before.way + UNSEEN)
+        delivered.saturating_sub(asked + before.way + before.theirs)
+    }
+
+    /// How many bytes since `before` may have been somebody else's, at most. `None` where nobody knows.
+    fn most_bytes_since(&self, before: &Count) -> Option<u64> {
+        let (now, then) = self.asked.zip(before.asked)?;
+        let asked = now.0.saturating_sub(then.1);
+        let delivered = self.delivered.saturating_sub(before.delivered);
+        Some((delivered + self.way + self.theirs).saturating_sub(asked))
     }
 }
 
@@ -150,11 +156,6 @@ pub(crate) struct Disk {
     pub(crate) entered: u64,
     /// Whether programs have gone through directories lately.
     pub(crate) walked: bool,
-    /// Requests of the programs themselves before each of the last looks, twice as many as counts. What such a read has brought in leaves a hole in a request of ours that
-    /// is still to come, which becomes two, and its own is smaller than others where a part was cached.
-    pub(crate) own: VecDeque<u64>,
-    /// Looks since [`Holes::Old`].
-    pub(crate) whole: usize,
     /// Looks in succession at which nothing was on its way, and by how many bytes more had been asked for than were delivered once there were enough of them. What has been asked
     /// for since may still be on its way: a group counts as arrived when its last page is there, and a disk may have turned to that first.
     pub(crate) idle: u32,
@@ -167,6 +168,8 @@ pub(crate) struct Disk {
     /// … or some requests that may be all there were.
     pub(crate) suspected: bool,
     pub(crate) sharing: Sharing,
+    /// Parts more than one that each of our requests and the programs' was seen to have.
+    pub(crate) parted: f64,
     /// Another run of ours sees somebody.
     pub(crate) told: bool,
 }
@@ -183,8 +186,6 @@ impl Disk {
             uncertain: 0,
             entered: 0,
             walked: false,
-            own: VecDeque::new(),
-            whole: COUNTED,
             idle: 0,
             settled: 0,
             busy: now,
@@ -192,6 +193,7 @@ impl Disk {
             seen: false,
             suspected: false,
             sharing: Sharing::Unknown,
+            parted: PARTED,
             told: false,
         }
     }
@@ -206,7 +208,7 @@ impl Disk {
     }
 
     /// Takes a look into account; `None`: nothing could be counted. `answer`: how long a read waits there.
-    pub(crate) fn look(&mut self, count: Option<Count>, answer: Duration, holes: Holes) {
+    pub(crate) fn look(&mut self, count: Option<Count>, answer: Duration) {
         let Some(mut count) = count else {
             self.counts.clear();
             self.pass(answer);
@@ -227,43 +229,59 @@ impl Disk {
             }
             count.way = count.way.max((due - self.settled).max(0) as u64);
         }
-        if self.own.len() == 2 * COUNTED {
-            self.own.pop_front();
-        }
-        let before = self.counts.back().copied().unwrap_or_default();
-        let new = count.holes.saturating_sub(before.holes);
-        self.own.push_back(count.programs - before.programs + new);
-        self.whole = match holes {
-            Holes::Old => 0,
-            _ => self.whole + 1,
-        };
-        let holes = |since: &Count| match holes {
-            _ if self.whole < COUNTED => count.programs + count.holes,
-            Holes::Late => self.own.iter().sum(),
-            _ => count.programs - since.programs,
-        };
+        // No more than they have asked for since the last look, or for as long as an answer takes.
+        let back = 1 + (answer.as_micros() / LOOK.as_micros()) as usize;
+        let back = self.counts.len().checked_sub(back);
+        let then = back.and_then(|i| self.counts.get(i));
+        let since = then.map_or(u64::MAX / 2, |c| count.fetched.saturating_sub(c.fetched));
+        count.theirs = count.theirs.min(since);
         let few = if self.suspected { FEW_MORE } else { FEW };
-        let foreign = self.counts.iter().any(|c| {
-            count.foreign_since(c, self.pieces, holes(c)) > few
-                || count.foreign_bytes_since(c) > few * PAGE
-        });
+        let signs = self.signs(&count, few);
+        let mut counts = self.counts.iter();
+        let surely = counts.any(|c| count.foreign_bytes_since(c) > few * PAGE);
         if self.counts.len() == COUNTED {
             self.counts.pop_front();
         }
+        let are_weighed = count.asked.is_some();
         self.counts.push_back(count);
-        if foreign {
+        if surely || signs && !are_weighed {
             // Somebody who goes on reading is seen again soon.
             self.seen |= self.suspected;
-            self.sharing = match self.seen {
-                true => Sharing::Shared,
-                false => Sharing::Unknown,
-            };
             (self.suspected, self.quiet) = (true, 0);
             // Those were counted.
             self.counts.drain(..self.counts.len() - 1);
-            return;
+        } else if signs {
+            self.quiet = 0;
+        } else {
+            return self.pass(answer);
         }
-        self.pass(answer);
+        self.sharing = match self.seen {
+            true => Sharing::Shared,
+            false => Sharing::Suspected,
+        };
+    }
+
+    /// Whether more requests were made than ours and the programs', which their bytes don't disprove: each of somebody else's has a page at least. What they do disprove
+    /// was parts of ours and theirs, between which others were cached: how many those are is learned by it.
+    fn signs(&mut self, count: &Count, few: u64) -> bool {
+        let (mut signs, mut parted) = (false, 0.0);
+        for c in &self.counts {
+            let requests = count.foreign_since(c, self.pieces, self.parted);
+            if requests <= few {
+                continue;
+            }
+            let most = count.most_bytes_since(c);
+            // Some are on their way.
+            let disproved = most.is_some_and(|most| most < requests * PAGE / 2);
+            if requests >= SOME && disproved {
+                let own = count.own_since(c, self.pieces).max(1);
+                parted = f64::max(parted, requests as f64 / own as f64);
+            } else {
+                signs = true;
+            }
+        }
+        self.parted += parted;
+        signs && parted == 0.0
     }
 
     /// A look has found nobody.
@@ -314,7 +332,7 @@ mod tests {
                 issued,
                 ..Count::default()
             };
-            disk.look(Some(count), answer, Holes::New);
+            disk.look(Some(count), answer);
             done += 100;
             disk.sharing
         });
@@ -353,7 +371,7 @@ mod tests {
         );
         assert_eq!(believed[49], Sharing::Exclusive);
         let shortened = (50..).find(|k| believed[*k] != Sharing::Exclusive);
-        assert_eq!(shortened.map(|k| believed[k]), Some(Sharing::Unknown));
+        assert_eq!(shortened.map(|k| believed[k]), Some(Sharing::Suspected));
         assert!(shortened.is_some_and(|k| k <= 54), "{believed:?}");
         assert!(found(&believed).is_some_and(|k| k <= 57), "{believed:?}");
         assert_eq!(believed[150], Sharing::Shared);
@@ -373,7 +391,7 @@ mod tests {
                 issued: given,
                 ..Count::default()
             };
-            disk.look(Some(count), FAST, Holes::New);
+            disk.look(Some(count), FAST);
             assert!(!disk.suspected, "look {k}");
         }
         assert_eq!(disk.sharing, Sharing::Exclusive);
@@ -391,7 +409,7 @@ mod tests {
                 issued: 20 * k + 64,
                 ..Count::default()
             };
-            disk.look(Some(count), FAST, Holes::New);
+            disk.look(Some(count), FAST);
             disk.sharing == Sharing::Shared
         });
         assert!(found.is_some_and(|looks| looks < 16), "{found:?}");
@@ -401,7 +419,7 @@ mod tests {
     #[test]
     fn a_burst_is_nobody() {
         let believed = watched(64, FAST, 100, |k| if k == 50 { 24 } else { 0 });
-        assert_eq!(believed[50], Sharing::Unknown);
+        assert_eq!(believed[50], Sharing::Suspected);
         assert_eq!(found(&believed), None);
         assert_eq!(believed[51 + PROOF as usize], Sharing::Exclusive);
     }
@@ -429,41 +447,70 @@ mod tests {
             programs: 10,
             ..Count::default()
         };
-        assert_eq!(now.foreign_since(&Count::default(), 1, 10), 0);
-        assert_eq!(now.foreign_since(&Count::default(), 1, 0), 10);
-        // Where nothing was asked for nothing of it was cut in two.
-        let idle = Count {
-            begun: (20, 20),
-            programs: 10,
-            ..Count::default()
-        };
-        assert_eq!(idle.foreign_since(&Count::default(), 1, 10), 10);
+        assert_eq!(now.foreign_since(&Count::default(), 1, 0.2), 0);
+        assert_eq!(now.foreign_since(&Count::default(), 1, 0.0), 10);
     }
 
-    /// DR7, B11: what a program has read at random leaves holes in a file that is streamed afterwards, which cut our requests for long after;
-    /// nothing else that it has read hides a neighbour.
-    #[test]
-    fn holes_in_what_is_streamed_are_nobodys() {
-        let stream = |streamed: Holes, own: u64, foreign: u64| {
-            let mut disk = Disk::new(DeviceId(1), u64::MAX, READAHEAD, Moment::BEGINNING);
-            let mut count = Count {
-                programs: own,
-                ..Count::default()
+    /// What is believed of a disk in 200 looks, between which we ask for 20 requests of 128 KiB, a program reads `own` blocks of 16 KiB itself, `parts` of these requests are
+    /// made more by what is cached, and somebody reads `foreign` pages. Half a MiB is on its way, or less once somebody seems to be there.
+    fn weighed(own: u64, parts: u64, foreign: u64) -> Vec<Sharing> {
+        let mut disk = Disk::new(DeviceId(1), u64::MAX, READAHEAD, Moment::BEGINNING);
+        let (mut count, mut bytes) = (Count::default(), 0);
+        count.asked = Some((0, 0));
+        let looks = (0..200).map(|_| {
+            disk.look(Some(count), FAST);
+            let ours = 20;
+            count.handed += ours;
+            count.issued += ours;
+            count.programs += own;
+            count.begun.0 += ours + own + parts + foreign;
+            count.begun.1 = count.begun.0;
+            let asked = (ours * READAHEAD + own * 16384) + count.asked.unwrap().0;
+            count.asked = Some((asked, asked));
+            count.way = match disk.sharing {
+                Sharing::Unknown | Sharing::Exclusive => 512 << 10,
+                Sharing::Suspected | Sharing::Shared => 64 << 10,
             };
-            for look in 0..40 {
-                disk.look(Some(count), FAST, streamed);
-                count.handed += 20;
-                count.issued += 20;
-                // Ten of them were cut until there are no holes left.
-                let cut = if look * 10 < own { 10 } else { 0 };
-                count.begun.0 += 20 + cut + foreign;
-                count.begun.1 = count.begun.0;
-            }
+            count.fetched += own * 16384;
+            count.theirs = u64::MAX;
+            bytes += foreign * PAGE;
+            count.delivered = asked - count.way + bytes;
             disk.sharing
-        };
-        assert_eq!(stream(Holes::Late, 100, 0), Sharing::Exclusive);
-        assert_eq!(stream(Holes::Late, 100, 20), Sharing::Shared);
-        assert_eq!(stream(Holes::New, 100, 10), Sharing::Shared);
+        });
+        looks.collect()
+    }
+
+    /// DR7, B11: requests that are cut in two by what is cached are taken for somebody's for a moment only: their bytes tell. Who reads beside a program that reads much by
+    /// itself is found by these, too, and soon.
+    #[test]
+    fn bytes_tell_parts_from_somebody() {
+        for (own, parts) in [(0, 0), (0, 10), (5, 5), (20, 20), (0, 40)] {
+            let alone = weighed(own, parts, 0);
+            let suspected = alone.iter().filter(|s| **s == Sharing::Suspected).count();
+            assert!(suspected <= 32, "{own} {parts}: {suspected}");
+            assert!(!alone.contains(&Sharing::Shared), "{own} {parts}");
+            assert_eq!(alone[199], Sharing::Exclusive, "{own} {parts}");
+        }
+        for own in [0, 5, 20] {
+            for foreign in [3, 5, 20] {
+                let beside = weighed(own, 0, foreign);
+                let found = beside.iter().position(|s| *s == Sharing::Suspected);
+                assert!(
+                    found.is_some_and(|look| look <= 5),
+                    "{own} {foreign}: {found:?}"
+                );
+                let known = beside.iter().position(|s| *s == Sharing::Shared);
+                assert!(
+                    known.is_some_and(|look| look <= 64),
+                    "{own} {foreign}: {known:?}"
+                );
+                assert!(
+                    beside[known.unwrap()..]
+                        .iter()
+                        .all(|s| *s == Sharing::Shared)
+                );
+            }
+        }
     }
 
     /// DR7: calls that programs make ahead have what the engine leaves of what it may have beside somebody, and runs share; where nobody is known to
@@ -475,18 +522,17 @@ mod tests {
         assert_eq!(of(Sharing::Unknown, 0, 1 << 20), AHEAD);
         assert_eq!(of(Sharing::Exclusive, 0, 1 << 20), AHEAD);
         assert_eq!(of(Sharing::Exclusive, 3, 0), AHEAD / 4);
-        assert_eq!(of(Sharing::Shared, 0, 0), model.beside_others());
-        assert_eq!(
-            of(Sharing::Shared, 0, 100 << 10),
-            model.beside_others() - (100 << 10)
-        );
-        assert_eq!(of(Sharing::Shared, 0, 1 << 20), READAHEAD);
+        for beside in [Sharing::Suspected, Sharing::Shared] {
+            assert_eq!(of(beside, 0, 0), READAHEAD);
+            assert_eq!(of(beside, 0, 1 << 20), READAHEAD);
+        }
         // A far device takes more, beside somebody, too.
         let mut far = DeviceModel::default();
         (0..32).for_each(|_| far.answered(PAGE, 0, 15_000.0));
-        assert!(of_far(&far) > 1 << 20 && of_far(&far) <= AHEAD);
-        fn of_far(far: &DeviceModel) -> u64 {
-            Sharing::Shared.ahead(far, 0, 0)
+        assert!(of_far(&far, 0) > 1 << 20 && of_far(&far, 0) <= AHEAD);
+        assert_eq!(of_far(&far, 100 << 10), of_far(&far, 0) - (100 << 10));
+        fn of_far(far: &DeviceModel, asked: u64) -> u64 {
+            Sharing::Shared.ahead(far, 0, asked)
         }
     }
 }

@@ -56,8 +56,8 @@ pub struct Load {
     pub handed: u64,
     /// … and these with those that it is being given.
     pub issued: u64,
-    /// Of these, those longer than a page, and those that are about to be given: the kernel may cut them in two.
-    pub long: u64,
+    /// Parts more than one each that they may have, each of a page: between what was cached of them, by the bytes that they have read.
+    pub parts: u64,
     /// Of these, those on their way.
     pub way: u64,
     /// Something is on its way.
@@ -369,7 +369,7 @@ impl Engine {
             device: d.id,
             handed: d.handed.done(),
             issued: d.handed.begun(),
-            long: d.long,
+            parts: d.parts,
             way: d.in_flight.iter().map(Batch::requests).sum(),
             busy: d.in_flight_bytes + d.lane_bytes > 0,
             bytes: d.in_flight_bytes + d.lane_bytes,

@@ -81,9 +81,10 @@ pub(super) struct Device {
     pub(super) sharing: Sharing,
     /// Other runs of ours that read from it.
     pub(super) others: u32,
-    /// Requests that the kernel has been given, and of these all that are longer than a page.
+    /// Requests that the kernel has been given.
     pub(super) handed: Arc<Handed>,
-    pub(super) long: u64,
+    /// See [`Load::parts`](super::Load::parts).
+    pub(super) parts: u64,
     /// Requests go out in the order in which they came, one group at a time, whatever the device is found to be.
     pub(super) in_order: bool,
     /// A worker is issuing to it.
@@ -158,7 +159,7 @@ impl State {
                     sharing: Sharing::Exclusive,
                     others: 0,
                     handed: Arc::default(),
-                    long: 0,
+                    parts: 0,
                     in_order: false,
                     issuing: false,
                     last_end: (0, 0),
@@ -259,6 +260,8 @@ impl Issuing {
         }
         // What failed never reached the device.
         let refused = asked_for - parts.len() as u64;
+        let read = outcome.read.unwrap_or(self.bytes) / PAGE;
+        let missing = (self.bytes / PAGE).saturating_sub(read);
         let (batch, unused) = match handle {
             Some(handle) => {
                 let batch = Batch {
@@ -285,6 +288,7 @@ impl Issuing {
         Issued {
             device: self.device,
             bytes: self.bytes,
+            parts: missing.min(read.saturating_sub(1)),
             batch,
         }
     }
@@ -294,6 +298,7 @@ impl Issuing {
 pub(super) struct Issued {
     device: usize,
     bytes: u64,
+    parts: u64,
     batch: Option<Batch>,
 }
 
@@ -399,6 +404,7 @@ impl State {
     pub(super) fn issued(&mut self, issued: Issued) {
         let d = &mut self.devices[issued.device];
         d.issuing = false;
+        d.parts += issued.parts;
         match issued.batch {
             Some(batch) => {
                 d.full |= d.in_flight_bytes + d.group_bytes() > d.bound_of_queues();
@@ -562,7 +568,6 @@ impl Device {
         self.issuing = true;
         self.in_flight_bytes += bytes;
         self.unbroken = self.unbroken.saturating_add(bytes);
-        self.long += group.iter().filter(|r| r.bytes() > PAGE).count() as u64;
         Issuing {
             device,
             group,
@@ -600,7 +605,7 @@ impl Device {
         let bound = match self.sharing {
             Sharing::Exclusive => alone,
             Sharing::Unknown => alone.min((self.model.unproven() / runs).max(self.least)),
-            Sharing::Shared => alone.min(self.model.beside_others().max(self.least)),
+            Sharing::Shared | Sharing::Suspected => alone.min(self.model.beside_others()),
         };
         // With less in flight than without us the program would wait longer, and nobody else shorter.
         bound.max(self.kernels)
@@ -625,7 +630,7 @@ impl Device {
             Sharing::Exclusive => u64::MAX,
             _ if streams => Holder::Walks.share(self.bound()),
             // The walking program may have a window of its own on its way.
-            Sharing::Shared => self.bound() / 2,
+            Sharing::Shared | Sharing::Suspected => self.bound() / 2,
             Sharing::Unknown => self.bound(),
         }
     }
@@ -635,7 +640,7 @@ impl Device {
     fn breath(&self) -> u64 {
         match self.sharing {
             _ if self.model.seeks() != Seeks::Yes => u64::MAX,
-            Sharing::Shared => self.model.quantum() / 2,
+            Sharing::Shared | Sharing::Suspected => self.model.quantum() / 2,
             Sharing::Exclusive | Sharing::Unknown => 2 * self.model.quantum(),
         }
     }
@@ -677,7 +682,7 @@ impl Device {
                     {
                         self.model.full_span(self.before.0, took);
                     }
-                    Sharing::Unknown => {}
+                    Sharing::Unknown | Sharing::Suspected => {}
                     // It is no more than others have left.
                     Sharing::Shared => self.model.delivers(rate),
                 }
@@ -726,13 +731,12 @@ mod tests {
         [issued, beside, d.bound_of_lane()]
     }
 
-    /// DR7: beside others there is no more in flight than the kernel's own readahead has, two windows of 128 KiB, and half a MiB until it is
-    /// known that nobody is there.
+    /// DR7: beside others there is one request in flight, as these have a window of 128 KiB, and half a MiB until it is known that nobody is there.
     #[test]
     fn who_else_reads_bounds_what_is_in_flight() {
         let all = [Sharing::Shared, Sharing::Unknown, Sharing::Exclusive];
         let issued = all.map(|sharing| in_flight(sharing, 0)[0]);
-        assert_eq!(issued, [256 << 10, 512 << 10, 2 << 20]);
+        assert_eq!(issued, [128 << 10, 512 << 10, 2 << 20]);
     }
 
     /// DR7: where the kernel alone would have more in flight for long reads, so much is in flight with us too, whoever else reads, and no more than the user allows.
@@ -768,7 +772,7 @@ mod tests {
             assert_eq!([beside, alone], [unknown / 4, unknown]);
         }
         let [_, beside, alone] = in_flight(Sharing::Shared, 0);
-        assert_eq!([beside, alone], [64 << 10, 128 << 10]);
+        assert_eq!([beside, alone], [16 << 10, 32 << 10]);
         // Nobody waits where nobody else reads.
         let [issued, beside, alone] = in_flight(Sharing::Exclusive, 16 << 20);
         assert_eq!([issued, beside, alone], [2 << 20, u64::MAX, u64::MAX]);

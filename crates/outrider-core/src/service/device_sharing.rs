@@ -5,13 +5,15 @@ use std::time::Duration;
 use outrider_sys::units::{DeviceId, PAGE};
 
 use super::processes::ProcState;
-use super::{FileState, InodeKey, Kernel, Service};
-use crate::device::{Holes, READAHEAD, Sharing};
+use super::{InodeKey, Kernel, Service};
+use crate::device::{READAHEAD, Sharing};
 use crate::engine::LEAST_BLOCK;
 use crate::sharing::{MOST, Program, Readers};
 
 /// A program that went through directories so recently reads names and inodes block by block, and few of its requests are as long as its reads.
 const WALKED: Duration = Duration::from_secs(1);
+/// Threads that read a block each at the same time.
+const THREADS: u64 = 4;
 /// Of streams that were not read for so long nothing is in flight.
 const STREAMS: Duration = Duration::from_secs(1);
 
@@ -42,11 +44,15 @@ impl<K: Kernel> Readers for Followed<'_, K> {
             let walks = service.has_walked(p);
             // Beside what is fetched of a profile it reads what is left: names, inodes, and what is mapped around the pages that are there.
             let by_blocks = walks || service.is_remembering();
-            let at_once = if by_blocks { LEAST_BLOCK } else { at_once };
             let window = p.window().filter(|_| !by_blocks);
-            let (in_flight, at) = p.in_flight();
-            let streams = service.kernel.since(at) < STREAMS;
-            let in_flight = if streams { in_flight } else { 0 };
+            let late = |at| service.kernel.since(at) < STREAMS;
+            let (in_flight, streams) = p.in_flight(late);
+            let at_once = match streams > 0 && in_flight >= 2 * READAHEAD {
+                _ if by_blocks => LEAST_BLOCK,
+                // Streams are read by the kernel's windows.
+                true => at_once.max(READAHEAD),
+                false => at_once,
+            };
             let fetched = few
                 .then(|| service.kernel.bytes_fetched(p.pid()))
                 .flatten()?;
@@ -55,7 +61,12 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                 fetched,
                 at_once: at_once.min(longest),
                 window: window.map(|window| window.min(longest)),
-                in_flight: in_flight.min(2 * longest),
+                in_flight: streams as u64 * in_flight.min(2 * longest),
+                way: match streams {
+                    0 if p.read().1 == 0 || by_blocks => u64::MAX,
+                    0 => THREADS * at_once,
+                    _ => streams as u64 * in_flight,
+                },
             })
         };
         service.processes.iter().map(program).collect()
@@ -87,15 +98,6 @@ impl<K: Kernel> Readers for Followed<'_, K> {
         let processes = self.0.processes.iter();
         let hinted = processes.map(|(_, p)| p.hinted().0);
         hinted.fold(0, u64::saturating_add)
-    }
-
-    fn holed(&self, device: DeviceId) -> Holes {
-        let mut files = self.0.files.values();
-        let begun = |f: &FileState| f.random.is_begun() && f.device() == device;
-        match files.any(|f| begun(f) && f.view.in_flight_pages() > 0) {
-            true => Holes::Old,
-            false => Holes::New,
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::processes::ProcState;
 use super::still_cached::{Counted, Places, WORTH_A_LOOK};
 use super::{Service, bounds};
 use crate::asked::Of;
-use crate::device::{DeviceModel, READAHEAD};
+use crate::device::{DeviceModel, READAHEAD, Sharing};
 use crate::engine::{Class, Handle, Request};
 use crate::explain::{Asking, Reason, Subject};
 use crate::intent::{Intent, Target};
@@ -41,6 +41,11 @@ impl<K: Kernel> Service<K> {
         let device = self.engine.device_of(key.device(), &handle, first);
         self.begin_sharing(device);
         let model = self.model(device);
+        // What is on its way beside somebody comes in pieces of which there is room for one.
+        let most = match self.sharing(key) {
+            Sharing::Shared | Sharing::Suspected => model.beside_others(),
+            Sharing::Unknown | Sharing::Exclusive => u64::MAX,
+        };
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();
         };
@@ -49,7 +54,7 @@ impl<K: Kernel> Service<K> {
         let terms = Terms {
             chunk: match class {
                 Class::Bulk => file.chunk().min(model.piece()).max(PAGE),
-                _ => file.chunk().max(PAGE),
+                _ => file.chunk().min(most).max(PAGE),
             },
             gap: model.merge_gap(),
             room,

@@ -113,7 +113,7 @@ impl<K: Kernel> Service<K> {
         let most = match facts.sharing {
             // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached, until they have gone.
             Sharing::Shared => return true,
-            Sharing::Unknown => {
+            Sharing::Unknown | Sharing::Suspected => {
                 self.begin_sharing(self.device(m.key));
                 return true;
             }

@@ -25,6 +25,8 @@ const ADMITTED: usize = 64;
 const ABANDONED: Duration = Duration::from_secs(1);
 /// What its streams' longest read would have in flight is forgotten by one part in so many with each read.
 const FADES: u64 = 16;
+/// Streams of a process that are counted.
+const MOST_STREAMS: usize = 16;
 
 /// Processes, by their entries.
 pub(super) struct Processes {
@@ -184,7 +186,9 @@ pub(super) struct ProcState {
     reads: u64,
     bytes: u64,
     /// Bytes that the kernel would have in flight for its streams' longest reads of late, and when it made the last of all.
-    in_flight: (u64, Moment),
+    in_flight: u64,
+    /// These streams, and when each was asked for last, the latest last.
+    streams: Vec<(u64, Moment)>,
     /// Bytes that the kernel has been given hints of beside the service, and the requests that these become.
     hinted: (u64, u64),
     /// When it was last seen to go through directories.
@@ -213,7 +217,8 @@ impl ProcState {
             sampling: Sampling::default(),
             reads: 0,
             bytes: 0,
-            in_flight: (0, Moment::BEGINNING),
+            in_flight: 0,
+            streams: Vec::new(),
             hinted: (0, 0),
             walked: None,
             debt: Debt::default(),
@@ -332,15 +337,21 @@ impl ProcState {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// For a read of one of its streams the kernel would have so many bytes in flight.
-    pub(super) fn streams(&mut self, bytes: u64, now: Moment) {
-        let faded = self.in_flight.0 - self.in_flight.0 / FADES;
-        self.in_flight = (faded.max(bytes), now);
+    /// For a read of this stream of its, by a number that it has alone, the kernel would have so many bytes in flight.
+    pub(super) fn streams(&mut self, stream: u64, bytes: u64, now: Moment) {
+        let faded = self.in_flight - self.in_flight / FADES;
+        self.in_flight = faded.max(bytes);
+        self.streams.retain(|(other, _)| *other != stream);
+        if self.streams.len() == MOST_STREAMS {
+            self.streams.remove(0);
+        }
+        self.streams.push((stream, now));
     }
 
-    /// Bytes that the kernel would have in flight for its streams' longest reads of late, and when it made the last of all.
-    pub(super) fn in_flight(&self) -> (u64, Moment) {
-        self.in_flight
+    /// Bytes that the kernel would have in flight for each of its streams' longest reads of late, and how many there were since then.
+    pub(super) fn in_flight(&self, since: impl Fn(Moment) -> bool) -> (u64, usize) {
+        let streams = self.streams.iter().filter(|(_, at)| since(*at)).count();
+        (self.in_flight, streams)
     }
 
     /// Bytes that it has read, and in how many reads.

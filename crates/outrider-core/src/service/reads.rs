@@ -387,12 +387,18 @@ impl<K: Kernel> Service<K> {
         let first = want.ranges.first();
         // Ahead of what is read without gaps the kernel reads as much once more.
         let clip = self.devices.clip(key.dev);
-        let plain = self.desc(i, e.fd);
-        let plain = plain.and_then(|d| d.detector.streams.latest());
-        let plain = plain.is_some_and(|s| s.plain());
-        let in_flight = heard.len().min(clip) * if plain { 2 } else { 1 };
+        let streams = self.desc(i, e.fd).map(|d| &d.detector.streams);
+        let plain = streams.and_then(|s| s.latest()).is_some_and(|s| s.plain());
+        let stream = u64::from(e.fd) << 32 | streams.map_or(0, |s| s.which()) as u64;
+        let windows = self.kernel_reads_ahead(key);
         if let Some(process) = self.processes.get_mut(i) {
-            process.streams(in_flight, self.kernel.now());
+            let at_once = heard.len().min(clip);
+            let windows = windows.max(2 * process.window().unwrap_or(0));
+            let in_flight = match plain {
+                true => windows.max(2 * at_once),
+                false => at_once,
+            };
+            process.streams(stream, in_flight, self.kernel.now());
         }
         let forward = first.is_none_or(|r| r.start >= e.offset);
         let is_long = heard.len() > heard.limits.funds.long;

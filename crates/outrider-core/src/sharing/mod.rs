@@ -8,14 +8,14 @@ mod process;
 pub mod runs;
 mod system;
 
-use outrider_sys::units::DeviceId;
+use outrider_sys::units::{DeviceId, PAGE};
 use std::time::Duration;
 
 use outrider_sys::counters;
 
 use crate::clock::{Clock, Moment};
+use crate::device::Sharing;
 use crate::device::sharing::{AHEAD, Count, Disk, LATER, LOOK, SURE};
-use crate::device::{Holes, READAHEAD, Sharing};
 use crate::engine::{Engine, Load};
 use others::{Fetched, Others, Own};
 pub use process::Process;
@@ -69,6 +69,8 @@ pub struct Program {
     pub window: Option<u64>,
     /// Bytes that the kernel has in flight at once for the longest reads of its streams, where nobody runs ahead of them.
     pub in_flight: u64,
+    /// Bytes that it may have on its way, if that is known.
+    pub way: u64,
 }
 
 /// What a run knows of those who read for it.
@@ -81,10 +83,6 @@ pub trait Readers {
     fn least_beside(&self) -> u64;
     /// … and no more.
     fn most_beside(&self) -> u64;
-    /// Where these may leave holes in what the engine asks for: how many did that before it was asked for anything.
-    fn holes(&self) -> Option<u64> {
-        None
-    }
     /// Threads that may be making such requests.
     fn threads_beside(&self) -> usize;
     /// Whether these may be of a device with this load, where room beside the engine had been asked for so many times at the last look.
@@ -97,8 +95,6 @@ pub trait Readers {
     fn walks(&self) -> bool;
     /// Bytes of which programs have given the kernel hints.
     fn hinted(&self) -> u64;
-    /// Which reads of the programs may have left holes in what is on its way from a device.
-    fn holed(&self, device: DeviceId) -> Holes;
 }
 
 /// The last look.
@@ -152,7 +148,7 @@ impl DeviceSharing {
     pub fn pause(&self) -> Duration {
         // Who reads beside programs that nobody runs ahead of may have been overlooked.
         let known = |d: &Disk| match d.sharing {
-            Sharing::Unknown => false,
+            Sharing::Unknown | Sharing::Suspected => false,
             Sharing::Exclusive => d.quiet > SURE,
             Sharing::Shared => true,
         };
@@ -407,6 +403,8 @@ impl DeviceSharing {
             })
             .collect();
         let asked = ours.zip(system.bytes_fetched(own_pid));
+        let listed = programs.iter().flatten();
+        let fetched_after = listed.map(|p| fetched(p.pid).unwrap_or(p.fetched)).sum();
         let others = others.zip(self.others.look(&runs, system.now(), fetched));
         let most_beside = readers.most_beside();
         let beside = self.beside_since(least_beside);
@@ -427,6 +425,7 @@ impl DeviceSharing {
         self.interrupted = 0;
         Some(Counts {
             asked,
+            fetched_after,
             programs,
             runs,
             others,
@@ -438,6 +437,7 @@ impl DeviceSharing {
     fn judge(&mut self, counts: Counts, engine: &Engine, readers: &impl Readers) {
         let Counts {
             asked,
+            fetched_after,
             programs,
             runs,
             others,
@@ -445,15 +445,21 @@ impl DeviceSharing {
         } = counts;
         let fetched = |list: &Vec<Program>| list.iter().map(|p| p.fetched).sum::<u64>();
         let fetched = programs.as_ref().map_or(0, fetched);
-        let long = programs.iter().flatten().map(|p| p.in_flight);
-        let long = long.filter(|bytes| *bytes > 2 * READAHEAD);
-        let unarrived: u64 = long.clone().map(|bytes| bytes - 2 * READAHEAD).sum();
-        let kernels = long.max().unwrap_or(0);
+        let kernels = programs.iter().flatten().map(|p| p.in_flight);
+        let kernels = kernels.max().unwrap_or(0);
+        let theirs = programs.iter().flatten().map(|p| p.way);
+        let theirs = theirs.fold(0, u64::saturating_add);
+        let block = programs
+            .iter()
+            .flatten()
+            .map(|p| p.at_once)
+            .min()
+            .unwrap_or(PAGE);
         let hinted = readers.hinted();
         let hints = std::mem::replace(&mut self.hinted, hinted) < hinted;
         let own = programs.and_then(|now| self.requests(now));
         let own = own.zip(others);
-        let (holes, walks) = (readers.holes(), readers.walks());
+        let walks = readers.walks();
         for given in disks {
             let load = given.before;
             let known = self.disks.iter_mut().find(|d| d.device == load.device);
@@ -464,18 +470,23 @@ impl DeviceSharing {
             let count = own.and_then(|(own, (least, most))| {
                 let (begun, read) = given.counted?;
                 let after = given.after?;
-                let asked =
-                    asked.map(|a| (a.0 + fetched + least.bytes, a.1 + fetched + most.bytes));
+                let asked = asked.map(|a| {
+                    (
+                        a.0 + fetched + least.bytes,
+                        a.1 + fetched_after + most.bytes,
+                    )
+                });
                 Some(Count {
                     begun,
                     handed: load.handed + d.beside + least.requests,
                     issued: after.issued + d.beside + d.uncertain + most.requests + most.uncertain,
-                    long: after.long + most.requests,
+                    parts: after.parts / (block / PAGE).max(1),
                     programs: d.counts.back().map_or(0, |c| c.programs) + own,
-                    holes: holes.map_or(0, |before| before + d.beside),
                     delivered: read.bytes,
                     asked,
-                    way: way + unarrived,
+                    way,
+                    fetched,
+                    theirs,
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
@@ -483,7 +494,7 @@ impl DeviceSharing {
             // Whoever reads there waits behind what is on its way.
             let model = engine.model(load.device);
             let answer = model.takes(way).unwrap_or_default();
-            d.look(count, answer, readers.holed(load.device));
+            d.look(count, answer);
             d.told = there.iter().any(|run| run.sees_somebody);
             engine.share(load.device, d.sharing());
             let room = d.sharing().ahead(&model, there.len() as u32, load.bytes);
@@ -502,6 +513,8 @@ impl DeviceSharing {
 
 /// What one look has counted.
 struct Counts {
+    /// Bytes that programs have fetched after the disks were looked at.
+    fetched_after: u64,
     /// Bytes that the process with the engine had fetched when the look began, and when it ended.
     asked: Option<(u64, u64)>,
     programs: Option<Vec<Program>>,
@@ -538,6 +551,7 @@ mod tests {
                 at_once: READ,
                 window: Some(2 * READ),
                 in_flight: 2 * READ,
+                way: 2 * READ,
             }]);
             sharing.cut_windows(&mut now, &[load]);
             sharing.requests(now.unwrap_or_default())

@@ -1,9 +1,8 @@
 //! A process that has an engine for itself alone, without a service: what it reads it reads by the engine, or beside it.
 
-use outrider_sys::units::{DeviceId, PAGE};
+use outrider_sys::units::PAGE;
 
 use super::{Counters, Program, Readers, System};
-use crate::device::Holes;
 use crate::engine::{Engine, Load};
 
 /// The process.
@@ -63,14 +62,6 @@ impl Readers for Process<'_> {
 
     fn hinted(&self) -> u64 {
         0
-    }
-
-    fn holes(&self) -> Option<u64> {
-        Some(self.pages)
-    }
-
-    fn holed(&self, _device: DeviceId) -> Holes {
-        Holes::Late
     }
 }
 

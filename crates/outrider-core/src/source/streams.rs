@@ -359,6 +359,12 @@ impl Streams {
             .filter(|s| s.reads > 0)
     }
 
+    /// Which of its streams that is, while it goes on.
+    pub fn which(&self) -> usize {
+        let all = self.all.iter().enumerate();
+        all.max_by_key(|(_, s)| s.tick).map_or(0, |(i, _)| i)
+    }
+
     /// What lies between the place of that stream and its front, if the latest read was one of its own.
     pub fn looks_at(&self) -> Option<ByteRange> {
         let latest = self.latest().filter(|s| s.tick == self.tick);

@@ -235,7 +235,8 @@ impl Hands {
                 if let Some(request) = issuing.requests().get(next) {
                     let (time, bytes) =
                         issue(system, request.handle.file().ino, request.range.clone());
-                    issuing.handed().add(1);
+                    // What was cached, or on its way, is no request.
+                    issuing.handed().add(u64::from(bytes > 0));
                     self.workers[i] =
                         Worker::Issuing(issuing, next + 1, read + bytes, cached, began);
                     system.borrow_mut().at(now + time, Event::Ahead(i as u64));
