@@ -143,7 +143,7 @@ static void crashed(int sig)
 /* A process that execs with nothing to do, or copies one file to standard output. */
 static int helper(int argc, char **argv)
 {
-	char buf[4096];
+	char buf[16384];
 	if (!strcmp(argv[1], "--true"))
 		return 9;
 	int fd = argc > 2 ? open(argv[2], O_RDONLY) : -1;

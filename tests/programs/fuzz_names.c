@@ -9,6 +9,31 @@
 
 enum { RANDOM_BYTES, TEXT, SPARSE };
 
+static char *put_number(char *at, uint64_t n, unsigned base)
+{
+	char digits[32];
+	int count = 0;
+	do
+		digits[count++] = "0123456789abcdef"[n % base];
+	while (n /= base);
+	while (count)
+		*at++ = digits[--count];
+	return at;
+}
+
+/* "NUMBER wordNUMBER HEX" and the end of the line. By hand: printf would take most of the time in which a tree is made. */
+static char *put_line(struct ctx *c, char *at)
+{
+	uint64_t roll = rnd(c);
+	at = put_number(at, roll % 100000, 10);
+	at = stpcpy(at, " word");
+	at = put_number(at, (roll >> 20) % 99, 10);
+	*at++ = ' ';
+	at = put_number(at, roll >> 32, 16);
+	*at++ = '\n';
+	return at;
+}
+
 void make_file(struct ctx *c, const char *name, size_t size, int style)
 {
 	char path[NAME_LEN];
@@ -20,10 +45,10 @@ void make_file(struct ctx *c, const char *name, size_t size, int style)
 	for (size_t at = 0; at < size;) {
 		size_t part = size - at < sizeof buf ? size - at : sizeof buf;
 		if (style == TEXT) {
-			size_t n = 0;
-			while (n + 40 < part)
-				n += (size_t)sprintf(buf + n, "%d word%d %x\n", (int)below(c, 100000), (int)below(c, 99), (unsigned)rnd(c));
-			memset(buf + n, '\n', part - n);
+			char *end = buf;
+			while ((size_t)(end - buf) + 40 < part)
+				end = put_line(c, end);
+			memset(end, '\n', part - (size_t)(end - buf));
 		} else {
 			fill(c, buf, part);
 		}

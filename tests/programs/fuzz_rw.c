@@ -467,6 +467,9 @@ void op_bad_buffer(struct ctx *c)
 	case 2: CALL(ret, err, write(fd, buf, len)); break;
 	default: CALL(ret, err, pwrite(fd, buf, len, off)); break;
 	}
+	/* Which of two reasons a direct read is refused for depends on whether what lies there has been written out. */
+	if (ret < 0 && err == EINVAL && is_direct(fd))
+		err = EFAULT;
 	say_ret(c, ret, err);
 	say_hash(c, page, PAGE);
 	say_pos(c, fd);

@@ -125,6 +125,20 @@ static void turn(struct stream *s, bool writing)
 	s->wrote = writing;
 }
 
+/* Whether a line may be read to its end. The number below may by now be an endless device's, and a line of that takes all memory. A stream without a buffer makes
+ * a system call for each byte: millions for a line that is a file of zeros. */
+static bool line_is_near(FILE *f, int end)
+{
+	char buf[PAGE];
+	int fd = fileno(f);
+	if (true_size(fd) == 0)
+		return false;
+	if (__fbufsize(f) != 1)
+		return true;
+	long got = kernel(SYS_pread64, fd, (long)buf, sizeof buf, true_pos(fd), 0, 0);
+	return got < (long)sizeof buf || memchr(buf, end, sizeof buf);
+}
+
 void op_fread(struct ctx *c)
 {
 	struct stream *s = some_stream(c);
@@ -135,8 +149,8 @@ void op_fread(struct ctx *c)
 		return say(c, "none");
 	FILE *f = s->file;
 	turn(s, false);
-	/* The number below may by now be an endless device's, and a line of that takes all memory. */
-	if (form == 5 && true_size(fileno(f)) == 0)
+	int end_of_line = chance(c, 50) ? '\n' : 'e';
+	if (form == 5 && !line_is_near(f, end_of_line))
 		form = 0;
 	say(c, "S%d form=%d len=%zu", stream_name(c, s), form, len);
 	switch (form) {
@@ -178,7 +192,7 @@ void op_fread(struct ctx *c)
 		char *line = NULL;
 		size_t room = 0;
 		ssize_t n;
-		CALL(n, err, chance(c, 50) ? getline(&line, &room, f) : getdelim(&line, &room, 'e', f));
+		CALL(n, err, end_of_line == '\n' ? getline(&line, &room, f) : getdelim(&line, &room, 'e', f));
 		say_ret(c, n, err);
 		if (n > 0)
 			say_hash(c, line, (size_t)n);
@@ -390,15 +404,14 @@ void op_wide(struct ctx *c)
 
 void op_popen(struct ctx *c)
 {
-	char command[PATH_MAX + 64], buf[4096];
+	char command[PATH_MAX + 64], buf[16384];
 	snprintf(command, sizeof command, "'%s' --cat b1", self_path);
 	FILE *f = popen(command, "re");
 	uint64_t h = 0, sum = 0;
 	size_t got;
+	/* Reads of a pipe come in any lengths, blocks of a stream are whole up to the last. */
 	while (f && (got = fread(buf, 1, sizeof buf, f)) > 0) {
-		/* Pipe reads come in any lengths: fold bytes, not blocks. */
-		for (size_t i = 0; i < got; i++)
-			h = h * 31 + (unsigned char)buf[i];
+		h = hash(h, buf, got);
 		sum += got;
 	}
 	say(c, "%lu %08x status=%d", (unsigned long)sum, (unsigned)h, f ? pclose(f) : -1);

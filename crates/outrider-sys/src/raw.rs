@@ -410,6 +410,14 @@ pub fn monotonic_us() -> u64 {
     t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
 }
 
+/// Time that the calling thread has waited for a processor while it could have gone on; zero where the kernel doesn't count that.
+pub fn thread_waited() -> std::time::Duration {
+    // Nanoseconds on a processor, nanoseconds waited, and how often.
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = told.split_whitespace().nth(1).and_then(|n| n.parse().ok());
+    std::time::Duration::from_nanos(waited.unwrap_or(0))
+}
+
 /// Time that the calling thread has spent on a processor.
 pub fn thread_time() -> std::time::Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

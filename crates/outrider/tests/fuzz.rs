@@ -9,10 +9,14 @@
 //!     OUTRIDER_FUZZ_OPS=2000000 cargo test --test fuzz            # default 100000
 //!     OUTRIDER_FUZZ_SEED=17 OUTRIDER_FUZZ_OPS=5000 cargo test --test fuzz   # seed 17 alone
 //!     OUTRIDER_FUZZ_JOBS=16 cargo test --test fuzz                # sequences at a time, default 4 for each processor
+//!
+//! Nine tenths of the time a sequence on a disk waits for it: for what is written out so that reads are cold, and for fsync. As root all but a few sequences
+//! therefore work in a file system whose disk lies in memory. Reads there are cold, are told and fetched just the same.
 
 mod support;
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -29,6 +33,13 @@ const DEFAULT_OPS: u64 = 100_000;
 
 /// One sequence takes a second or two; one that takes this long hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// One of so many sequences stays on the disk that holds the build: there fetching is still under way when the program is done, which it seldom is in memory.
+const ON_DISK: u64 = 16;
+
+/// Bytes of the disk in memory, of which only what files take is kept, and what must be available.
+const DISK_SIZE: u64 = 4 << 30;
+const AVAILABLE: u64 = 2 * DISK_SIZE;
 
 /// Every mode. What the modes do to the cache differs widely, what the program sees does not: even
 /// `os-only`, which drops hints, returns from each hint what the kernel would have.
@@ -113,6 +124,71 @@ fn program(variant: usize) -> PathBuf {
     compile("fuzz", name, &all)
 }
 
+/// Where sequences work: on the disk that holds the build, and in memory if that can be.
+struct Places {
+    disk: PathBuf,
+    memory: Option<PathBuf>,
+}
+
+impl Places {
+    /// The disk only.
+    fn disk() -> Places {
+        Places {
+            disk: scratch(),
+            memory: None,
+        }
+    }
+
+    /// In memory, too: for this thread, and for threads and programs that it starts from now on.
+    fn all() -> Places {
+        let memory = disk_in_memory()
+            .inspect_err(|e| println!("no disk in memory, and so ten times slower: {e}"));
+        Places {
+            memory: memory.ok(),
+            ..Places::disk()
+        }
+    }
+
+    fn of(&self, sequence: Sequence) -> &Path {
+        match &self.memory {
+            Some(memory) if !sequence.seed.is_multiple_of(ON_DISK) => memory,
+            _ => &self.disk,
+        }
+    }
+}
+
+/// A file system whose disk is a file in memory. Files of tmpfs itself are never cold. Nobody else sees it: it goes with the last process of a mount namespace that
+/// only this thread and its descendants are in.
+fn disk_in_memory() -> Result<PathBuf, String> {
+    let available = fs::read_to_string("/proc/meminfo").unwrap();
+    let available = available.lines().find_map(|line| {
+        line.strip_prefix("MemAvailable:")?
+            .split_whitespace()
+            .next()
+    });
+    let available = available.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) << 10;
+    if available < AVAILABLE {
+        return Err(format!("{available} bytes are available of {AVAILABLE}"));
+    }
+    // SAFETY: it affects this thread alone.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return Err(format!("unshare: {}", io::Error::last_os_error()));
+    }
+    // Without a journal nothing waits for one; with `discard` the memory of what is removed is given back.
+    let script = "mount --make-rprivate / && mount -t tmpfs memory \"$1\" && cd \"$1\" && mkdir files && \
+        truncate -s \"$2\" image && mkfs.ext4 -q -F -O ^has_journal image && \
+        mount -o loop,noatime,discard image files";
+    let at = scratch().join("memory");
+    fs::create_dir_all(&at).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(&at);
+    let done = command.arg(DISK_SIZE.to_string()).output().unwrap();
+    match done.status.success() {
+        true => Ok(at.join("files")),
+        false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
+    }
+}
+
 /// What all runs under us told the service and had fetched: without it they would show nothing.
 const FIGURES: [&str; 2] = ["events", "prefetched_bytes"];
 static SEEN: [AtomicU64; FIGURES.len()] = [const { AtomicU64::new(0) }; FIGURES.len()];
@@ -124,9 +200,9 @@ enum Under<'a> {
     Preload(&'a Path),
 }
 
-/// Runs a sequence in a directory of its own and returns the log. What a report says of it is added to `SEEN`.
-fn run(sequence: Sequence, name: &str, under: &Under) -> Result<String, String> {
-    let place = scratch().join(format!("fuzz-{}-{name}", sequence.seed));
+/// Runs a sequence in a directory of its own below `base` and returns the log. What a report says of it is added to `SEEN`.
+fn run(sequence: Sequence, base: &Path, name: &str, under: &Under) -> Result<String, String> {
+    let place = base.join(format!("fuzz-{}-{name}", sequence.seed));
     let directory = place.join("files");
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(&directory).unwrap();
@@ -221,14 +297,15 @@ const REPEATS: usize = 4;
 /// Runs a sequence without us and in each mode. Where a mode's log differs, the run without us is
 /// repeated, which checks the oracle: if that differs from itself, the sequence shows nothing about us
 /// and the fuzzer is at fault.
-fn compare(sequence: Sequence) -> Vec<String> {
+fn compare(sequence: Sequence, places: &Places) -> Vec<String> {
     let seed = sequence.seed;
+    let base = places.of(sequence);
     let again = format!(
         "  reproduce: OUTRIDER_FUZZ_SEED={seed} OUTRIDER_FUZZ_OPS={} cargo test --test fuzz random\n         or: {}",
         sequence.ops,
         sequence.argv(Path::new("EMPTY-DIR")).join(" "),
     );
-    let plain = match run(sequence, "plain", &Under::Nothing) {
+    let plain = match run(sequence, base, "plain", &Under::Nothing) {
         Ok(log) => log,
         Err(e) => return vec![format!("seed {seed}, without us, {e}\n{again}")],
     };
@@ -238,7 +315,7 @@ fn compare(sequence: Sequence) -> Vec<String> {
             "seed {seed}: the fuzzer itself fails: {tail:?}\n{again}"
         )];
     }
-    let under = |mode: &str| match run(sequence, mode, &Under::Mode(mode)) {
+    let under = |mode: &str| match run(sequence, base, mode, &Under::Mode(mode)) {
         Ok(log) => divergence(&plain, &log),
         Err(e) => Some(format!("  {e}\n")),
     };
@@ -250,7 +327,7 @@ fn compare(sequence: Sequence) -> Vec<String> {
         return Vec::new();
     }
     for _ in 0..REPEATS {
-        let text = match run(sequence, "repeated", &Under::Nothing) {
+        let text = match run(sequence, base, "repeated", &Under::Nothing) {
             Ok(log) => divergence(&plain, &log),
             Err(e) => Some(format!("  {e}\n")),
         };
@@ -289,6 +366,7 @@ fn random_operations_give_the_same_results() {
     let first = from_environment("OUTRIDER_FUZZ_SEED").unwrap_or(1);
     let count = total.div_ceil(OPS_PER_SEED);
     let ops = total.min(OPS_PER_SEED);
+    let places = Places::all();
     outrider(); // says what is missing before anything is compiled
     let next = AtomicU64::new(first);
     let found = Mutex::new(Vec::new());
@@ -304,7 +382,7 @@ fn random_operations_give_the_same_results() {
                         break;
                     }
                     // Before the lock is taken: else there would be one sequence at a time.
-                    let different = compare(Sequence { seed, ops });
+                    let different = compare(Sequence { seed, ops }, &places);
                     found.lock().unwrap().extend(different);
                 }
             });
@@ -337,9 +415,10 @@ fn faults_are_found() {
     // A seed whose sequence is the plain program's, in one thread.
     let sequence = Sequence {
         seed: 42,
-        ops: 2_000,
+        ops: OPS_PER_SEED,
     };
-    let plain = run(sequence, "oracle", &Under::Nothing).unwrap();
+    let base = Places::disk().disk;
+    let plain = run(sequence, &base, "oracle", &Under::Nothing).unwrap();
     for (number, (fault, is_fault)) in faults.into_iter().enumerate() {
         let define = format!("-DFAULT={number}");
         let library = compile(
@@ -349,6 +428,7 @@ fn faults_are_found() {
         );
         let log = run(
             sequence,
+            &base,
             &format!("fault{number}"),
             &Under::Preload(&library),
         )

@@ -13,7 +13,7 @@
 //! Small files count as needed whole. Of a large one of which no witness tells anything (everything was cached, and it was read by a hook that kept quiet) what
 //! the profile has stays, and a new one counts as needed from its beginning on, up to a bound.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
@@ -61,7 +61,7 @@ const MAPS: u64 = 1 << 20;
 const DESCRIPTORS: usize = 256;
 /// Names whose attributes are asked for: so many are remembered all, and of more those of [`needs::is_sample`] whose inodes others are read with.
 const NAMES: usize = 1024;
-/// At the end of a run names are looked up for so long at most: what is left is learned by the next one.
+/// At the end of a run names are looked up for so long at most, in which the thread had a processor or waited for a disk: what is left is learned by the next one.
 const BACKLOG: Duration = Duration::from_millis(30);
 /// Entries of one run at most.
 const ENTRIES: usize = 1 << 18;
@@ -74,10 +74,13 @@ const NAME_BYTES: usize = 64;
 const READS: usize = 1 << 15;
 /// Ranges of pages that were touched, of all files, 16 bytes each: one of four pages of 16 GiB.
 const RANGES: usize = 1 << 20;
-/// To look at who may write into the log takes one part of so many of the thread's time at most: what that look showed is believed as long …
-const BELIEVED: u32 = 20;
-/// … and so much longer of names that the profile has: nothing is looked up by these, and nothing learned but that they are needed again.
+/// To look at who may write into the log takes one part of so many of the thread's time at most: names wait for so many times as long as the last look took.
+const REST_OF_LOG: u32 = 20;
+/// Names that the profile has needn't wait, and what a look showed is believed of them so much longer than that: nothing is looked up by these, and nothing learned
+/// but that they are needed again.
 const KNOWN: u32 = 16;
+/// Names that are taken from the log and wait: what is more stays in it.
+const TOLD: usize = 4096;
 /// After so many runs only every fourth looks at the page tables of files that the profile has: what it has of them stays meanwhile, and what the program waits for
 /// is learned all the same.
 const WELL_KNOWN: u32 = 3;
@@ -274,6 +277,16 @@ impl ByName {
     }
 }
 
+/// A name that was told.
+struct Told {
+    path: PathBuf,
+    did: Did,
+    /// It is one of those that stand for all.
+    sample: bool,
+    /// The profile has what was done by it.
+    known: bool,
+}
+
 struct Witness {
     subject: Subject,
     replay: Option<Arc<Replay>>,
@@ -313,7 +326,9 @@ struct Witness {
     ranges: usize,
     /// What of processes shows that they have grown, and whether they have hooks.
     grown: HashMap<u32, (Grown, bool)>,
-    /// When it was looked who may write into the log, and how long that took.
+    /// Names that were taken from the log, in its order, and not believed yet.
+    told: VecDeque<Told>,
+    /// When it was looked who may write into the log, and what processor time that took: by a clock on the wall a busy machine would have it look ever more rarely.
     believed: Option<(Instant, Duration)>,
     /// Looks at processes.
     looks: u64,
@@ -360,6 +375,7 @@ impl Witness {
             names: 0,
             ranges: 0,
             grown: HashMap::new(),
+            told: VecDeque::new(),
             believed: None,
             looks: 0,
             subject,
@@ -411,6 +427,7 @@ impl Witness {
             self.take_reads();
             let heeds = self.replay.as_ref().is_none_or(|replay| replay.heeds());
             look = match self.taken == before {
+                true if !self.told.is_empty() => LOOK,
                 true => (look * 2).min(IDLE),
                 false if heeds || std::mem::take(&mut self.hurries) => LOOK,
                 // All that the profile has is cached: nobody waits for what is in the log.
@@ -503,20 +520,50 @@ impl Witness {
     }
 
     fn take_log(&mut self, end: bool) {
+        let began = Instant::now();
+        let waited = if end {
+            raw::thread_waited()
+        } else {
+            Duration::ZERO
+        };
+        // Beside others' load the same names are learned as without.
+        let is_late = || {
+            let took = began.elapsed();
+            let waited = || raw::thread_waited().saturating_sub(waited);
+            took > BACKLOG && took.saturating_sub(waited()) > BACKLOG
+        };
+        while self.may_look() {
+            self.hear(end);
+            let believed = self.believed_names(end);
+            if believed == 0 {
+                return;
+            }
+            for _ in 0..believed {
+                if end && is_late() || !self.may_look() {
+                    return;
+                }
+                let Some(told) = self.told.pop_front() else {
+                    return;
+                };
+                match told.did {
+                    Did::Open | Did::Start => drop(self.opened(&told.path, false)),
+                    Did::Look => self.looked(told.path, told.sample),
+                }
+            }
+        }
+    }
+
+    /// Takes names from the log. Where relative ones begin is asked for now, as long as their process is there: nothing is looked up by that.
+    fn hear(&mut self, end: bool) {
         let Some(log) = self.subject.log else {
             return;
         };
-        let began = Instant::now();
         // Who changes its directory is seen in the new one all the same, or in the old one, if it has just done so.
         let mut directories: HashMap<u32, PathBuf> = HashMap::new();
-        while self.may_look()
+        while self.told.len() < TOLD
             && let Some(entry) = log.take(&mut self.taken, end)
         {
             let name = Path::new(OsStr::from_bytes(&entry.name));
-            let known = self.knows(name, entry.did);
-            if end && began.elapsed() > BACKLOG || !self.believes_log(known) {
-                return;
-            }
             self.hurries |= !name.is_absolute();
             let path = match (name.is_absolute(), entry.dir) {
                 (true, _) => name.to_owned(),
@@ -532,10 +579,12 @@ impl Witness {
                     _ => continue,
                 },
             };
-            match entry.did {
-                Did::Open | Did::Start => drop(self.opened(&path, false)),
-                Did::Look => self.looked(path, needs::is_sample(&entry.name)),
-            }
+            self.told.push_back(Told {
+                path,
+                did: entry.did,
+                sample: needs::is_sample(&entry.name),
+                known: self.knows(name, entry.did),
+            });
         }
     }
 
@@ -551,18 +600,21 @@ impl Witness {
             })
     }
 
-    /// Whether only processes write into the log that have the service's rights. One that has given up some by an instruction of its own has it mapped all the same;
-    /// from when that is seen nothing is believed any more. `known`: it names what the profile has.
-    fn believes_log(&mut self, known: bool) -> bool {
-        if self.subject.log.is_none() {
-            return false;
+    /// How many of the names that were told may be used by now: those before which only processes with the service's rights had the log mapped. One that has given up
+    /// some by an instruction of its own has it mapped all the same, and may write at once: what was seen before a name was told says nothing of it. From when such
+    /// a process is seen nothing is believed any more.
+    fn believed_names(&mut self, end: bool) -> usize {
+        let known = self.told.iter().take_while(|told| told.known).count();
+        if self.told.is_empty() || self.subject.log.is_none() {
+            return 0;
         }
-        let began = Instant::now();
-        let longer = if known { KNOWN } else { 1 };
-        let lasts = |(at, took): (Instant, Duration)| began < at + longer * BELIEVED * took;
-        if self.believed.is_some_and(lasts) {
-            return true;
+        let now = Instant::now();
+        let within = |times: u32| (self.believed).is_some_and(|(at, took)| now < at + times * took);
+        let rests = !end && within(REST_OF_LOG);
+        if rests || known == self.told.len() && within(KNOWN * REST_OF_LOG) {
+            return known;
         }
+        let began = raw::thread_time();
         let below = self.below(MAX_PROCS + 1);
         let (dev, ino) = (self.subject.log_is.dev, self.subject.log_is.ino);
         let writes = |pid: u32| {
@@ -571,11 +623,13 @@ impl Witness {
         };
         if below.len() > MAX_PROCS || below.iter().any(|pid| writes(*pid)) {
             self.subject.log = None;
+            self.told.clear();
             self.shared.header().lose(lost::RIGHTS);
-            return false;
+            return 0;
         }
-        self.believed = Some((Instant::now(), began.elapsed()));
-        true
+        let took = raw::thread_time().saturating_sub(began);
+        self.believed = Some((Instant::now(), took));
+        self.told.len()
     }
 
     /// The program and all below it, as many at most.
@@ -815,9 +869,14 @@ impl Witness {
     /// Looks up names whose attributes were told and that the profile has not: all of them, if they are few; otherwise one for each block of inodes that none of the
     /// profile's lies in, and for each directory that is not listed as well.
     fn look_up_names(&mut self) {
+        // What was asked for and then opened is fetched as what it was opened as, and its inode by that.
+        let mut opened: Vec<usize> = Vec::new();
         for (entry, at_us) in std::mem::take(&mut self.asked_at) {
             match self.of_entry[entry] {
-                Some(i) => self.nodes[i].at_us = self.nodes[i].at_us.min(at_us),
+                Some(i) => {
+                    self.nodes[i].at_us = self.nodes[i].at_us.min(at_us);
+                    opened.push(i);
+                }
                 None => {
                     let path = self.profile.entries[entry].path.clone();
                     if self.has_room(&path) {
@@ -834,8 +893,15 @@ impl Witness {
                 .filter_map(|(name, at)| Some((at?, name)));
             names.extend(left);
         } else {
+            let as_opened = |name: &OsString| {
+                let needs = [Need::File, Need::Listing];
+                needs.iter().find_map(|n| self.number(name.as_ref(), *n))
+            };
+            opened.extend(looked.keys().filter_map(as_opened));
+            let opened = opened.iter().map(|i| &self.nodes[*i]);
             let known = self.nodes.iter().filter(|n| n.need == Need::Attributes);
             let mut blocks: HashSet<(u64, u64)> = known
+                .chain(opened)
                 .map(|n| self.block(self.path(n), self.key(n)))
                 .collect();
             let mut stand_in: Vec<_> = std::mem::take(&mut self.stand_in).into_iter().collect();
