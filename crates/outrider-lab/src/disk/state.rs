@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LAZY_PATIENCE: Duration = Duration::from_millis(500);
 /// How long unmounting is tried again while the kernel says that the disk is in use: programs that have
 /// just ended may not have let go yet.
-const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+pub const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a server that was told to end waits for a command that works on its disk.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
