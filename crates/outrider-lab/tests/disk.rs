@@ -588,6 +588,13 @@ fn a_cold_disk_is_cold_in_all_namespaces() {
     user.wait().unwrap();
     done(&["cold", disk.at()]);
     assert_eq!(cached(), 0);
+
+    // Nor does a copy of the mount keep the disk.
+    let idle = elsewhere("echo; read end; true");
+    let key = disk.key().unwrap();
+    done(&["down", disk.at()]);
+    assert_eq!(disk.left(&key), Vec::<String>::new());
+    end(idle);
 }
 
 #[test]

@@ -317,7 +317,10 @@ impl Place {
         let state = self.load();
         self.release(lazy)?;
         let patience = if lazy { LAZY_PATIENCE } else { PATIENCE };
-        let gone = blockdev::wait_until(patience, || self.loops().is_empty());
+        let gone = blockdev::wait_until(patience, || {
+            // Another namespace's copy of the mount keeps it, too.
+            self.loops().into_iter().all(blockdev::unmount_elsewhere) && self.loops().is_empty()
+        });
         let ended = !gone || blockdev::wait_until(PATIENCE, || !self.alive());
         if !gone && lazy {
             // The server stays until the last user is gone, and then cleans up by itself.
