@@ -42,6 +42,11 @@ DRIVERS := $(abspath $(or $(CARGO_TARGET_DIR),target))/drivers
 # The one place that says it.
 VERSION := $(shell sed -n '/^version = "/{s///;s/"$$//p;q}' Cargo.toml)
 
+# Tests wait for disks and for other processes most of the time: one more than there are processors keeps a few of these busy.
+ifneq ($(filter 1 2 3 4,$(shell nproc 2>/dev/null)),)
+export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
+endif
+
 ifneq ($(CI),)
 # In CI nothing may be skipped for want of a program that a package provides.
 export OUTRIDER_REQUIRE_ALL := 1
@@ -60,11 +65,17 @@ demo:
 	$(PYTHON) demo/run.py $(if $(DIR),--dir "$(DIR)") $(ARGS)
 
 # The tests run the release build's command; the tests themselves are built without optimisation, which is much
-# quicker than linking each of them with the release profile.
+# quicker than linking each of them with the release profile. Both builds go on at once: much of a release build is work for one processor.
+# What the tests' build says against them is said once more, and counted, when they are run.
+define build_with_tests
+	@$(CARGO) test --locked --workspace --no-run & tests=$$!; \
+	$(CARGO) build --release --locked --workspace && $(MAKE) --no-print-directory drivers; built=$$?; \
+	wait $$tests; exit $$built
+endef
+
 test:
 	@.ci/deps test
-	$(CARGO) build --release --locked --workspace
-	@$(MAKE) --no-print-directory drivers
+	$(build_with_tests)
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
 
 # Kernels are fetched once, into ~/.cache/outrider.
@@ -76,8 +87,7 @@ test-kernel:
 test-all:
 	@.ci/deps test
 	@.ci/deps kernel
-	$(CARGO) build --release --locked --workspace
-	@$(MAKE) --no-print-directory drivers
+	$(build_with_tests)
 	@.ci/summary .ci/all-tests $(CARGO) test --locked --workspace --no-fail-fast
 
 kernel:

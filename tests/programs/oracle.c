@@ -179,6 +179,16 @@ int main(int argc, char **argv)
             if (sendfile(to, fd, &at, block) <= 0)
                 fail("sendfile");
         }
+    } else if (!strcmp(how, "copies")) {
+        int to = open("copy", O_RDWR | O_CREAT | O_TRUNC, 0600);
+        int *order = shuffled(blocks);
+        for (int k = 0; k < blocks; k++) {
+            off_t at = order[k] * block, end = at + block < size ? at + block : size;
+            look(fd, at, block, size);
+            while (at < end)
+                if (sendfile(to, fd, &at, end - at) <= 0)
+                    fail("sendfile");
+        }
     } else if (!strcmp(how, "list")) {
         struct access {
             long offset, length;

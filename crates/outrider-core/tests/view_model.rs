@@ -8,12 +8,12 @@
 //! to the range asked for; hits, late pages and misses count pages read, everything else 32 a block.
 
 use std::collections::BTreeMap;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use outrider_core::view::{
     Access, Evicted, FileView, Granularity, MAX_PAGES, NODE_MAX_PAGES, PageRange, PageState,
-    Residency,
+    Residency, Unused,
 };
 use proptest::prelude::*;
 
@@ -330,6 +330,45 @@ proptest! {
         let _ = view.truncate(0);
         prop_assert_eq!((view.nodes(), view.memory_bytes()), (0, 0));
         prop_assert_eq!(view.take_forgotten(), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// SPEC CP5, LP4: what is unused of several views together is kept as their sum, also with a memory cap and when views go.
+    #[test]
+    fn a_sum_of_views_is_the_naive_one(
+        granularity in granularity(),
+        capped in any::<bool>(),
+        ops in prop::collection::vec((op(), range(), 0usize..6, any::<bool>()), 1..80),
+    ) {
+        let all = Arc::new(Unused::default());
+        let fresh = || {
+            let cap = if capped { 0 } else { NO_CAP };
+            FileView::new(granularity, cap).among(all.clone())
+        };
+        let mut views: Vec<FileView> = (0..6).map(|_| fresh()).collect();
+        for (now_us, (op, r, i, goes)) in ops.into_iter().enumerate() {
+            if goes && now_us % 5 == 0 {
+                views[i] = fresh();
+            }
+            let (view, now_us) = (&views[i], now_us as u64);
+            match op {
+                Op::Begin => _ = view.begin(r, now_us),
+                Op::Complete => view.complete(r, now_us),
+                Op::Fail => _ = view.fail(r),
+                Op::Access => _ = view.access(r, now_us),
+                Op::Present => view.present(r, now_us),
+                Op::Evicted => _ = view.evicted(r),
+                Op::Truncate => _ = view.truncate(r.start),
+                Op::Missing => _ = view.missing(r, 1, &mut Vec::new()),
+            }
+            let naive: u64 = views.iter().map(FileView::unused_pages).sum();
+            prop_assert_eq!(all.pages(), naive, "after {:?} {:?}", op, r);
+        }
+        drop(views);
+        prop_assert_eq!(all.pages(), 0);
     }
 }
 

@@ -17,9 +17,10 @@ fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let at = tests.ancestors().nth(2).unwrap().join("examples");
     BUILT.call_once(|| {
-        // Cargo builds examples with the tests, unless it was asked for single tests.
+        // Cargo builds examples with the tests, unless it was asked for single tests. Of one package alone others' features would be left out, and all that it
+        // is built from would be built anew.
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "-p", "outrider-graph", "--examples"])
+            .args(["build", "--locked", "--workspace", "--examples"])
             .output()
             .unwrap();
         assert!(built.status.success(), "{}", text(&built.stderr));

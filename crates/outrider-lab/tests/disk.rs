@@ -9,6 +9,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -533,6 +534,67 @@ fn a_disk_in_use_stays() {
     file.write_all(b", still").unwrap();
     drop(file);
     disk.gone(&key);
+}
+
+/// What is made cold is cold, also where others have made mount namespaces, each with a copy of the mount; where one of these is in use that is told.
+#[test]
+fn a_cold_disk_is_cold_in_all_namespaces() {
+    need_disks!();
+    let disk = Disk::up("off", &[]);
+    let file = disk.dir.join("file");
+    fs::write(&file, noise(4 << 20)).unwrap();
+    let cached = || {
+        let file = File::open(&file).unwrap();
+        let pages = outrider_sys::cache::mincore(file.as_fd(), 0..4 << 20).unwrap();
+        pages.into_iter().filter(|is| *is).count()
+    };
+    let elsewhere = |script: &str| {
+        let mut there = Command::new("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .current_dir("/")
+            .env("DISK", &disk.dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 1];
+        std::io::Read::read_exact(there.stdout.as_mut().unwrap(), &mut said).unwrap();
+        there
+    };
+    let end = |mut there: Child| {
+        drop(there.stdin.take());
+        assert!(there.wait().unwrap().success());
+    };
+    fs::read(&file).unwrap();
+    assert_eq!(cached(), 1024);
+    let idle = elsewhere("echo; read end; test ! -e \"$DISK/file\"");
+    done(&["cold", disk.at()]);
+    assert_eq!(cached(), 0);
+    end(idle);
+
+    fs::read(&file).unwrap();
+    let user = elsewhere("exec <\"$DISK/file\" && cd \"$DISK\" && echo && exec sleep 1000");
+    let out = self::disk(&["cold", disk.at()]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("in use in another mount namespace"),
+        "{}",
+        text(&out.stderr)
+    );
+    // It is where it was.
+    assert_eq!(fs::metadata(&file).unwrap().len(), 4 << 20);
+    let mut user = user;
+    user.kill().unwrap();
+    user.wait().unwrap();
+    done(&["cold", disk.at()]);
+    assert_eq!(cached(), 0);
+
+    // Nor does a copy of the mount keep the disk.
+    let idle = elsewhere("echo; read end; true");
+    let key = disk.key().unwrap();
+    done(&["down", disk.at()]);
+    assert_eq!(disk.left(&key), Vec::<String>::new());
+    end(idle);
 }
 
 #[test]

@@ -331,6 +331,34 @@ fn entries_share_their_calls() {
     }
 }
 
+/// LP3, B16: what is to be known of a device is looked up once, and not for each of the files that lie there.
+#[test]
+fn files_of_a_device_are_looked_up_together() {
+    const NAME: &str = "files_of_a_device_are_looked_up_together";
+    if !support::have("strace") {
+        return support::skip(NAME, "strace is not installed");
+    }
+    const FILES: usize = 400;
+    let dir = fresh(NAME);
+    for i in 0..FILES {
+        fs::write(dir.join(format!("f{i}")), Random(i as u64).bytes(4096)).unwrap();
+    }
+    let trace = dir.join("trace");
+    let files = FILES.to_string();
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", "trace=open,openat", "-o"]);
+    command.arg(&trace).arg(linked("files")).args([".", &files]);
+    let output = command.current_dir(&dir).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let log = fs::read_to_string(&trace).unwrap();
+    let opened = |part: &str| log.lines().filter(|l| l.contains(part)).count();
+    // The files themselves are opened anew.
+    let files = opened("/proc/self/fd/").max(opened("/proc/thread-self/fd/"));
+    assert!(files >= FILES, "{files} files opened");
+    let looks = opened("mountinfo");
+    assert!(looks < FILES / 8, "{looks} for {FILES} files");
+}
+
 /// LP3, LP6: with less memory than the list needs, what is needed last is given up, in either order of fetching, and read anew.
 #[test]
 fn short_of_memory() {

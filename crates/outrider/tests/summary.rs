@@ -219,3 +219,38 @@ fn a_busy_machine_decides_nothing() {
     let s = summary(&first, &fails);
     assert_eq!(s.last(), "3 passed, 2 failed, 1 skipped");
 }
+
+/// Where nothing can be counted there is no sum, but one line that says why: before the tests run if awk is missing, after them if it fails.
+#[test]
+fn what_cannot_be_counted_is_no_sum() {
+    let dir = TempDir::new().unwrap();
+    let programs = ["bash", "cat", "mktemp", "rm", "sleep", "tee"];
+    for name in programs {
+        let found = Command::new("sh")
+            .args(["-c", "command -v \"$1\"", "sh", name])
+            .output()
+            .unwrap();
+        let found = String::from_utf8(found.stdout).unwrap();
+        std::os::unix::fs::symlink(found.trim(), dir.path().join(name)).unwrap();
+    }
+    let path = dir.path().to_str().unwrap();
+    let passes = say(&binary("a", 3, &[]), 0);
+    let s = summary_in(&[("PATH", path)], &passes, "exit 9");
+    assert_eq!(
+        s.lines,
+        ["summary: the tests can't be counted: awk is missing"]
+    );
+    assert_eq!((s.code, s.calls.len()), (2, 0));
+
+    for (awk, why) in [
+        ("/bin/false", "awk fails"),
+        ("/bin/echo", "awk prints no number: -v"),
+    ] {
+        let _ = fs::remove_file(dir.path().join("awk"));
+        std::os::unix::fs::symlink(awk, dir.path().join("awk")).unwrap();
+        let s = summary_in(&[("PATH", path)], &passes, "exit 9");
+        let expected = format!("summary: the tests can't be counted: {why}");
+        assert_eq!(s.last(), expected);
+        assert_eq!((s.code, s.calls.len()), (2, 1));
+    }
+}

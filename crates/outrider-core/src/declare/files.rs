@@ -8,7 +8,6 @@ use outrider_sys::units::InodeKey;
 
 use super::Kind;
 use super::Process;
-use super::list::MAX_FILES;
 use super::state::{File, State, generation};
 use crate::lock;
 
@@ -116,33 +115,15 @@ impl Process {
         let file = match known {
             Some(file) => file,
             None if !make => return Ok(None),
-            None => {
-                let file = match state.files.iter().position(Option::is_none) {
-                    Some(i) => i,
-                    None if state.files.len() < MAX_FILES => {
-                        state.files.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-                        state.files.push(None);
-                        state.files.len() - 1
-                    }
-                    None => return Err(libc::ENOMEM),
-                };
-                state.inodes.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-                state
-                    .inodes
-                    .insert(InodeKey::new(st.st_dev, st.st_ino), file as u16);
-                if let Some(slot) = state.files.get_mut(file) {
-                    *slot = Some(File {
-                        generation: generation(),
-                        dev: st.st_dev,
-                        ino: st.st_ino,
-                        size: st.st_size as u64,
-                        thread: raw::gettid(),
-                        numbers: Vec::new(),
-                        regions: Vec::new(),
-                    });
-                }
-                file as u16
-            }
+            None => state.take_in(File {
+                generation: generation(),
+                dev: st.st_dev,
+                ino: st.st_ino,
+                size: st.st_size as u64,
+                thread: raw::gettid(),
+                numbers: Vec::new(),
+                regions: Vec::new(),
+            })?,
         };
         if let Some(f) = state.file_mut(file) {
             f.numbers.try_reserve(1).map_err(|_| libc::ENOMEM)?;
@@ -156,8 +137,7 @@ impl Process {
 
     /// Forgets a list and its regions; files that belong to nobody any more go with it, except `kept`.
     pub(super) fn drop_source(&self, state: &mut State, index: usize, kept: Option<u16>) {
-        let files = state.files.len();
-        for file in 0..files {
+        for file in 0..state.numbers() {
             let Some(f) = state.file_mut(file as u16) else {
                 continue;
             };
@@ -185,14 +165,9 @@ impl Process {
     }
 
     pub(super) fn drop_file(&self, state: &mut State, file: u16) {
-        let Some(gone) = state
-            .files
-            .get_mut(usize::from(file))
-            .and_then(Option::take)
-        else {
+        let Some(gone) = state.let_go(file) else {
             return;
         };
-        state.inodes.remove(&InodeKey::new(gone.dev, gone.ino));
         for fd in &gone.numbers {
             if let Some(n) = self.numbers.get(*fd as usize) {
                 n.store(0, Relaxed);

@@ -23,7 +23,6 @@ mod reading;
 mod state;
 
 use outrider_sys::units::DeviceId;
-use std::collections::HashMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard};
@@ -241,16 +240,7 @@ impl Process {
     /// Nothing declared yet. `numbers` is zeroed memory of [`NUMBERS`] entries.
     pub fn new(numbers: &'static [AtomicU32]) -> Process {
         Process {
-            state: Mutex::new(State {
-                files: Vec::new(),
-                inodes: HashMap::new(),
-                sources: Vec::new(),
-                regions: 0,
-                fetcher: Fetcher::None,
-                ignoring: Vec::new(),
-                calling: Vec::new(),
-                off: false,
-            }),
+            state: Mutex::new(State::new()),
             bell: AtomicU32::new(0),
             sleeping: AtomicU32::new(0),
             settled: AtomicU32::new(0),
@@ -383,7 +373,7 @@ impl Process {
     pub fn turn_off(&self) {
         let mut state = lock(&self.state);
         state.off = true;
-        for file in 0..state.files.len() {
+        for file in 0..state.numbers() {
             self.drop_file(&mut state, file as u16);
         }
     }

@@ -67,8 +67,37 @@ pub(super) struct File {
     pub(super) regions: Vec<Region>,
 }
 
+/// Files that are not declared any more, of which the fetcher has not heard: it need not look at all that it has.
+#[derive(Default)]
+pub(super) struct Gone {
+    numbers: Vec<u16>,
+    /// Others as well.
+    more: bool,
+}
+
+impl Gone {
+    /// So many are kept by their numbers at most.
+    const MOST: usize = 1024;
+
+    fn add(&mut self, file: u16) {
+        if self.numbers.len() < Self::MOST && self.numbers.try_reserve(1).is_ok() {
+            self.numbers.push(file);
+        } else {
+            self.more = true;
+        }
+    }
+
+    /// Their numbers, which may be other files' by now; `None`: it may be any.
+    pub(super) fn numbers(&self) -> Option<&[u16]> {
+        (!self.more).then_some(self.numbers.as_slice())
+    }
+}
+
 pub(super) struct State {
-    pub(super) files: Vec<Option<File>>,
+    files: Vec<Option<File>>,
+    /// No number below this one is free.
+    taken: usize,
+    pub(super) gone: Gone,
     pub(super) inodes: HashMap<InodeKey, u16>,
     pub(super) sources: Vec<Option<Source>>,
     pub(super) regions: usize,
@@ -88,6 +117,54 @@ pub(super) fn generation() -> u32 {
 }
 
 impl State {
+    pub(super) fn new() -> State {
+        State {
+            files: Vec::new(),
+            taken: 0,
+            gone: Gone::default(),
+            inodes: HashMap::new(),
+            sources: Vec::new(),
+            regions: 0,
+            fetcher: Fetcher::None,
+            ignoring: Vec::new(),
+            calling: Vec::new(),
+            off: false,
+        }
+    }
+
+    /// The numbers that files have are below this one.
+    pub(super) fn numbers(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Takes a file in under the first free number.
+    pub(super) fn take_in(&mut self, file: File) -> Result<u16, i32> {
+        let key = InodeKey::new(file.dev, file.ino);
+        let behind = self.files.get(self.taken..).unwrap_or_default();
+        let free = behind.iter().position(Option::is_none);
+        let number = free.map_or(self.files.len(), |i| self.taken + i);
+        if number >= MAX_FILES || self.files.try_reserve(1).is_err() {
+            return Err(libc::ENOMEM);
+        }
+        self.inodes.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+        match self.files.get_mut(number) {
+            Some(slot) => *slot = Some(file),
+            None => self.files.push(Some(file)),
+        }
+        self.taken = number + 1;
+        self.inodes.insert(key, number as u16);
+        Ok(number as u16)
+    }
+
+    /// Lets go of a file, whose number is free from here on.
+    pub(super) fn let_go(&mut self, file: u16) -> Option<File> {
+        let gone = self.files.get_mut(usize::from(file))?.take()?;
+        self.taken = self.taken.min(usize::from(file));
+        self.inodes.remove(&InodeKey::new(gone.dev, gone.ino));
+        self.gone.add(file);
+        Some(gone)
+    }
+
     pub(super) fn file(&self, file: u16) -> Option<&File> {
         self.files.get(usize::from(file))?.as_ref()
     }

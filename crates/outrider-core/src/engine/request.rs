@@ -39,8 +39,8 @@ pub struct Request {
 /// Counts of one file's requests, bytes.
 #[derive(Default)]
 pub struct Account {
-    /// Handed to the kernel and not taken yet, where there is no tally.
-    issued: AtomicU64,
+    /// Handed to the kernel and not taken yet, where there is no tally: of this file, or of all that are counted together.
+    issued: Arc<AtomicU64>,
     /// Where it is counted what was handed to the kernel, and what was dropped because the program was there first or closed the file.
     tally: Option<Tally>,
     /// Set while the program has the file closed: what is still queued is dropped.
@@ -60,6 +60,14 @@ impl Account {
     pub fn with(tally: Tally) -> Account {
         Account {
             tally: Some(tally),
+            ..Account::default()
+        }
+    }
+
+    /// One of several whose issued bytes are counted together, so that nobody has to go through them all.
+    pub fn among(issued: &Arc<AtomicU64>) -> Account {
+        Account {
+            issued: issued.clone(),
             ..Account::default()
         }
     }

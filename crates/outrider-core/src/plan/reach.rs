@@ -160,7 +160,12 @@ mod tests {
         let end = list.len() as u64;
         let mut borders = borders(&mut (0..pages).collect::<Vec<u64>>());
         borders.dedup();
-        let part_of = |page| part_of(&borders, page);
+        let part_of: Vec<u64> = (0..pages).map(|page| part_of(&borders, page)).collect();
+        // The pages of each part.
+        let mut parts: Vec<Vec<u64>> = vec![Vec::new(); PARTS as usize];
+        for (page, part) in (0..).zip(&part_of) {
+            parts[*part as usize].push(page);
+        }
         let mut uses: Vec<Vec<u64>> = vec![Vec::new(); pages as usize];
         for (n, page) in (0..).zip(list) {
             uses[*page as usize].push(n);
@@ -176,15 +181,17 @@ mod tests {
         while before.end(0) < end {
             let begin = before.last();
             let first = (0..pages).filter_map(|p| {
-                let n = uses[p as usize].iter().find(|n| **n >= begin)?;
-                Some((*n, part_of(p), 1))
+                let uses = &uses[p as usize];
+                let n = uses.get(uses.partition_point(|n| *n < begin))?;
+                Some((*n, part_of[p as usize], 1))
             });
             let reach = Reach::fitting(begin, end, room, first).unwrap_or(Reach::all(begin, end));
             swept.rounds += 1;
             for part in 0..PARTS {
-                for page in (0..pages).filter(|p| part_of(*p) == part) {
-                    let new = uses[page as usize].iter().rev();
-                    let last = new.copied().find(|n| *n < reach.end(part));
+                for &page in &parts[part as usize] {
+                    let uses = &uses[page as usize];
+                    let new = uses.partition_point(|n| *n < reach.end(part));
+                    let last = new.checked_sub(1).map(|i| uses[i]);
                     if let Some(last) = last.filter(|n| *n >= before.end(part)) {
                         held.insert(page, last);
                     }

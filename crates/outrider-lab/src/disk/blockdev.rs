@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -249,10 +249,63 @@ pub fn mounted_on(dir: &Path) -> Option<Mount> {
 
 /// Where the device is mounted, the last mount first.
 pub fn mounts_of(device: Loop) -> Vec<PathBuf> {
+    among(device, mounts())
+}
+
+fn among(device: Loop, mounts: Vec<Mount>) -> Vec<PathBuf> {
     let (number, source) = (DeviceId::new(LOOP, device.0), device.path());
     let ours = |m: &Mount| m.dev == number || m.source == source;
-    let found = mounts().into_iter().rev().filter(ours);
+    let found = mounts.into_iter().rev().filter(ours);
     found.map(|m| m.mount_point).collect()
+}
+
+/// Unmounts what other mount namespaces have of the device: whoever makes one gets a copy of every mount, and while one is left the file system lives on,
+/// with all that is cached of it. `false`: somebody still has it.
+pub fn unmount_elsewhere(device: Loop) -> bool {
+    let is_free = || {
+        // Who mounts a device has it for himself.
+        let alone = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_EXCL)
+            .open(device.path());
+        !alone.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
+    };
+    if is_free() {
+        return true;
+    }
+    let own = fs::read_link("/proc/self/ns/mnt").ok();
+    let mut seen = Vec::new();
+    for pid in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = pid.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let namespace = PathBuf::from(format!("/proc/{pid}/ns/mnt"));
+        let Ok(name) = fs::read_link(&namespace) else {
+            continue;
+        };
+        if Some(&name) == own.as_ref() || seen.contains(&name) {
+            continue;
+        }
+        let places = among(device, outrider_sys::device::mounts_of(pid));
+        if let (false, Ok(namespace)) = (places.is_empty(), File::open(&namespace)) {
+            // What is in use there stays.
+            let _ = std::thread::spawn(move || unmount_in(&namespace, &places)).join();
+        }
+        seen.push(name);
+    }
+    is_free()
+}
+
+/// Unmounts in another mount namespace, in which the calling thread stays.
+fn unmount_in(namespace: &File, places: &[PathBuf]) {
+    // SAFETY: numbers only; what this thread shares with others of where it is in the file system it shares no longer.
+    let there = unsafe {
+        libc::unshare(libc::CLONE_FS) == 0
+            && libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) == 0
+    };
+    for place in places.iter().filter(|_| there) {
+        let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::NOFOLLOW);
+    }
 }
 
 /// Whether something is mounted on `dir`.

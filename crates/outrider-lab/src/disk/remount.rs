@@ -13,7 +13,7 @@ use rustix::mount::{MountFlags, mount};
 
 use super::blockdev::{self, Loop};
 use super::control::{self, Ask};
-use super::state::{Place, State, unmount_patiently};
+use super::state::{BUSY_PATIENCE, Place, State, unmount_patiently};
 use crate::output::{Context, Failure, Outcome};
 
 /// Remounts at full speed and counts from zero. The caller holds the lock.
@@ -102,8 +102,17 @@ impl<'a> Open<'a> {
             }
             done => done.doing(format!("cannot unmount {}", dir.display()))?,
         }
+        let is_gone =
+            blockdev::wait_until(BUSY_PATIENCE, || blockdev::unmount_elsewhere(self.device));
         flush()?;
-        mount_disk(dir, &self.state.fs, self.device)
+        mount_disk(dir, &self.state.fs, self.device)?;
+        match is_gone {
+            true => Ok(()),
+            false => Err(Failure::system(format!(
+                "{} is in use in another mount namespace; end the programs that work there",
+                dir.display()
+            ))),
+        }
     }
 
     /// The mark goes last and only if all is as before.

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LAZY_PATIENCE: Duration = Duration::from_millis(500);
 /// How long unmounting is tried again while the kernel says that the disk is in use: programs that have
 /// just ended may not have let go yet.
-const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+pub const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a server that was told to end waits for a command that works on its disk.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -317,7 +317,10 @@ impl Place {
         let state = self.load();
         self.release(lazy)?;
         let patience = if lazy { LAZY_PATIENCE } else { PATIENCE };
-        let gone = blockdev::wait_until(patience, || self.loops().is_empty());
+        let gone = blockdev::wait_until(patience, || {
+            // Another namespace's copy of the mount keeps it, too.
+            self.loops().into_iter().all(blockdev::unmount_elsewhere) && self.loops().is_empty()
+        });
         let ended = !gone || blockdev::wait_until(PATIENCE, || !self.alive());
         if !gone && lazy {
             // The server stays until the last user is gone, and then cleans up by itself.

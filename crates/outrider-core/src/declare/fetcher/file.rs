@@ -155,7 +155,32 @@ impl Own {
     }
 }
 
+/// What opening a file has to know of a device.
+#[derive(Clone, Copy)]
+pub(super) struct Facts {
+    /// Bytes that the kernel reads at once, at most.
+    chunk: u64,
+    /// Nothing is to be fetched there.
+    in_memory: bool,
+}
+
 impl Fetcher {
+    /// What is known of the device of a file that was just opened. It takes many system calls, and the list may have thousands of files there.
+    fn facts(&mut self, dev: DeviceId, fd: BorrowedFd<'_>) -> Option<Facts> {
+        if let Some(known) = self.devices.get(&dev) {
+            return Some(*known);
+        }
+        let device = Device::of_fd(fd).ok()?;
+        let facts = Facts {
+            chunk: device.unclipped_chunk(),
+            in_memory: device.is_memory(),
+        };
+        if self.devices.try_reserve(1).is_ok() {
+            self.devices.insert(dev, facts);
+        }
+        Some(facts)
+    }
+
     /// Opens the file of a piece, once.
     pub(super) fn open(&mut self, p: &Piece) {
         if self
@@ -182,14 +207,15 @@ impl Fetcher {
         let Some((opened, dev, ino)) = opened else {
             return;
         };
+        let view = FileView::new(Granularity::Page, VIEW_BYTES);
         let mut own = Own {
             generation: p.generation,
             handle: None,
             dev: DeviceId(dev),
             size: 0,
             chunk: 0,
-            view: Arc::new(FileView::new(Granularity::Page, VIEW_BYTES)),
-            account: Arc::default(),
+            view: Arc::new(view.among(self.unused.clone())),
+            account: Arc::new(Account::among(&self.issued)),
             visible: false,
             overlaid: false,
             stamp: None,
@@ -198,10 +224,10 @@ impl Fetcher {
         };
         match opened {
             Ok((fd, size)) => {
-                let device = Device::of_fd(std::os::fd::AsFd::as_fd(&fd)).ok();
-                let in_memory = device.as_ref().is_some_and(Device::is_memory);
-                own.chunk = device
-                    .map_or(64 << 10, |d| d.unclipped_chunk())
+                let facts = self.facts(own.dev, std::os::fd::AsFd::as_fd(&fd));
+                let in_memory = facts.is_some_and(|f| f.in_memory);
+                own.chunk = facts
+                    .map_or(64 << 10, |f| f.chunk)
                     .min(self.config.engine.chunk.bytes());
                 own.size = size;
                 own.stamp = stamp(std::os::fd::AsFd::as_fd(&fd));

@@ -81,7 +81,7 @@ impl Fetcher {
         if walk.front.0 <= walk.seen.0 + 1 {
             return;
         }
-        if self.files.values().all(|o| o.view.unused_pages() == 0) {
+        if self.unused.pages() == 0 {
             return;
         }
         self.checked = Instant::now();

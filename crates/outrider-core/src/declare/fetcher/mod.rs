@@ -21,6 +21,7 @@ mod writeback;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
@@ -42,9 +43,9 @@ use crate::lock;
 use crate::plan::{Plan, Terms};
 use crate::sharing::{DeviceSharing, System};
 use crate::shm::{Notes, Proc};
-use crate::view::PageRange;
+use crate::view::{PageRange, Unused};
 use device::Tried;
-use file::Own;
+use file::{Facts, Own};
 use round::Round;
 use stream::Stream;
 use turns::Turns;
@@ -210,6 +211,11 @@ struct Fetcher {
     batch: Batch,
     config: Config,
     files: HashMap<u16, Own>,
+    /// What all of these hold that was not read, and bytes that were handed to the kernel for them and not counted yet: summed as it comes about.
+    unused: Arc<Unused>,
+    issued: Arc<AtomicU64>,
+    /// What opening a file has to know of the device that it lies on.
+    devices: HashMap<DeviceId, Facts>,
     walks: HashMap<usize, Walk>,
     memory: MemorySources,
     contention: Contention,
@@ -288,6 +294,9 @@ impl Fetcher {
             batch: Batch::default(),
             config,
             files: HashMap::new(),
+            unused: Arc::default(),
+            issued: Arc::default(),
+            devices: HashMap::new(),
             walks: HashMap::new(),
             peers: Peers::of(&memory.shared_file()),
             turns: Turns::default(),
@@ -373,6 +382,7 @@ impl Fetcher {
         if wanted != self.process.release_done.load(SeqCst) {
             self.engine.drain();
             self.files.clear();
+            self.devices.clear();
             let until_us = self.process.release_until_us.load(SeqCst);
             let rest = || Duration::from_micros(until_us.saturating_sub(raw::monotonic_us()));
             self.engine.settle(rest());
@@ -420,8 +430,7 @@ impl Fetcher {
     /// Tells the service what is held of its memory.
     fn tell_held(&self) {
         if let Some(proc) = self.process.proc() {
-            let unused = self.files.values().map(|own| own.view.unused_pages());
-            let held = unused.fold(0, u64::saturating_add).saturating_mul(PAGE);
+            let held = self.unused.pages().saturating_mul(PAGE);
             proc.lists.held.store(held, Relaxed);
         }
     }
@@ -432,11 +441,9 @@ impl Fetcher {
             self.take_stock();
         }
         self.close_forgotten();
-        for own in self.files.values() {
-            let issued = own.account.take_issued();
-            self.stale = self.stale.saturating_sub(issued);
-            self.process.count(Figure::Fetched, issued);
-        }
+        let issued = self.issued.swap(0, Relaxed);
+        self.stale = self.stale.saturating_sub(issued);
+        self.process.count(Figure::Fetched, issued);
         let mut pending = 0;
         let sources: Vec<usize> = {
             let state = lock(&self.process.state);
@@ -496,18 +503,30 @@ impl Fetcher {
 
     /// Files that the program has closed or taken back are let go.
     fn close_forgotten(&mut self) {
-        let state = lock(&self.process.state);
-        self.files.retain(|file, own| {
-            let kept = state
-                .file(*file)
-                .is_some_and(|f| f.generation == own.generation);
+        let mut state = lock(&self.process.state);
+        let gone = std::mem::take(&mut state.gone);
+        let is_kept = |file: u16, own: &Own| {
+            let known = state.file(file);
+            let kept = known.is_some_and(|f| f.generation == own.generation);
             if !kept {
                 own.account.cancelled.store(true, Relaxed);
-                self.process
-                    .count(Figure::Fetched, own.account.take_issued());
             }
             kept
-        });
+        };
+        match gone.numbers() {
+            Some(numbers) => {
+                for file in numbers {
+                    let own = self.files.get(file);
+                    if own.is_some_and(|own| !is_kept(*file, own)) {
+                        self.files.remove(file);
+                    }
+                }
+            }
+            None => self.files.retain(|file, own| is_kept(*file, own)),
+        }
+        if self.files.is_empty() {
+            self.devices.clear();
+        }
     }
 
     /// Looks where the program is now.
