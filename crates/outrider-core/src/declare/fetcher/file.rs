@@ -1,8 +1,10 @@
 //! The program's files as the fetcher sees them: opened anew, what of them is cached, where they lie.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use outrider_sys::cache;
 use outrider_sys::device::Device;
@@ -155,6 +157,38 @@ impl Own {
     }
 }
 
+/// What is below a file.
+#[derive(Clone, Copy)]
+pub(super) struct Below {
+    in_memory: bool,
+    /// What the kernel takes of one request at least, bytes.
+    chunk: u64,
+}
+
+/// What is below files, by the number of their file system. The kernel is asked anew after a time, since settings change; asking takes some forty system
+/// calls, which is longer than fetching a small file.
+#[derive(Default)]
+pub(super) struct Belows(HashMap<DeviceId, (Instant, Below)>);
+
+impl Belows {
+    const BELIEVED: Duration = Duration::from_secs(1);
+
+    fn of(&mut self, fd: BorrowedFd<'_>, dev: DeviceId) -> Below {
+        if let Some((asked, below)) = self.0.get(&dev)
+            && asked.elapsed() < Self::BELIEVED
+        {
+            return *below;
+        }
+        let device = Device::of_fd(fd).ok();
+        let below = Below {
+            in_memory: device.as_ref().is_some_and(Device::is_memory),
+            chunk: device.map_or(64 << 10, |d| d.unclipped_chunk()),
+        };
+        self.0.insert(dev, (Instant::now(), below));
+        below
+    }
+}
+
 impl Fetcher {
     /// Opens the file of a piece, once.
     pub(super) fn open(&mut self, p: &Piece) {
@@ -198,17 +232,14 @@ impl Fetcher {
         };
         match opened {
             Ok((fd, size)) => {
-                let device = Device::of_fd(std::os::fd::AsFd::as_fd(&fd)).ok();
-                let in_memory = device.as_ref().is_some_and(Device::is_memory);
-                own.chunk = device
-                    .map_or(64 << 10, |d| d.unclipped_chunk())
-                    .min(self.config.engine.chunk.bytes());
+                let below = self.below.of(std::os::fd::AsFd::as_fd(&fd), own.dev);
+                own.chunk = below.chunk.min(self.config.engine.chunk.bytes());
                 own.size = size;
                 own.stamp = stamp(std::os::fd::AsFd::as_fd(&fd));
                 let file = std::os::fd::AsFd::as_fd(&fd);
                 own.visible = cache::residency_is_visible(file);
                 own.overlaid = cache::is_overlaid(file);
-                own.handle = (!in_memory).then(|| Arc::new(Handle::new(fd)));
+                own.handle = (!below.in_memory).then(|| Arc::new(Handle::new(fd)));
             }
             Err(_) => self.process.count(Figure::Failures, 1),
         }

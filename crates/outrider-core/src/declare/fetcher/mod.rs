@@ -44,7 +44,7 @@ use crate::sharing::{DeviceSharing, System};
 use crate::shm::{Notes, Proc};
 use crate::view::PageRange;
 use device::Tried;
-use file::Own;
+use file::{Belows, Own};
 use round::Round;
 use stream::Stream;
 use turns::Turns;
@@ -242,6 +242,7 @@ struct Fetcher {
     wishes: Wishes,
     /// Devices that could not be measured well yet.
     tried: HashMap<DeviceId, Tried>,
+    below: Belows,
     explain: Explain,
 }
 
@@ -308,6 +309,7 @@ impl Fetcher {
             start: Instant::now(),
             notes,
             tried: HashMap::new(),
+            below: Belows::default(),
             explain: Explain::new(wishes.explain.take()),
             wishes,
         };
