@@ -535,6 +535,42 @@ fn a_disk_in_use_stays() {
     disk.gone(&key);
 }
 
+/// What is mounted in another namespace, too, stays cached, so the disk isn't cold, and it is said who is in the way.
+#[test]
+fn a_disk_that_stays_cached_is_not_cold() {
+    need_disks!();
+    for fs in ["ext4", "xfs"] {
+        if no_file_system(fs).is_some() {
+            continue;
+        }
+        let disk = Disk::up("off", &["--fs", fs, "--size", "512M"]);
+        let file = disk.dir.join("file");
+        fs::write(&file, noise(1 << 20)).unwrap();
+        let mut elsewhere = Command::new("unshare")
+            .args(["--mount", "sh", "-c", "echo there; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut there = [0; 6];
+        let said = elsewhere.stdout.as_mut().unwrap();
+        std::io::Read::read_exact(said, &mut there).unwrap();
+        let out = self::disk(&["cold", disk.at()]);
+        let why = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{why}");
+        assert!(why.contains("is not cold"), "{why}");
+        let who = format!("process {} (cat)", elsewhere.id());
+        assert!(why.contains(&who), "{who}: {why}");
+        // The disk is as it was.
+        assert_eq!(fs::read(&file).unwrap().len(), 1 << 20);
+        drop(elsewhere.stdin.take());
+        assert!(finished(elsewhere).success());
+        done(&["cold", disk.at()]);
+        assert_eq!(fs::read(&file).unwrap().len(), 1 << 20);
+        assert!(disk.counter("read_bytes") >= 1 << 20);
+    }
+}
+
 #[test]
 fn an_image_can_be_kept() {
     need_disks!();

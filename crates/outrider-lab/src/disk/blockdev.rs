@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -100,6 +100,20 @@ impl Loop {
     /// Whether it reads the file directly. Otherwise the page cache stands between, and depth is 1.
     pub fn is_direct(self) -> bool {
         fs::read_to_string(self.sysfs("loop/dio")).is_ok_and(|s| s.trim() == "1")
+    }
+
+    /// Its number.
+    pub fn number(self) -> DeviceId {
+        DeviceId::new(LOOP, self.0)
+    }
+
+    /// Whether a file system has it, wherever that is mounted: nobody else may have it to himself then.
+    pub fn is_claimed(self) -> bool {
+        let mut options = OpenOptions::new();
+        let exclusive = options.read(true).custom_flags(libc::O_EXCL);
+        exclusive
+            .open(self.path())
+            .is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
     }
 
     /// Opens its node, which is made if a container lacks it.
@@ -249,7 +263,7 @@ pub fn mounted_on(dir: &Path) -> Option<Mount> {
 
 /// Where the device is mounted, the last mount first.
 pub fn mounts_of(device: Loop) -> Vec<PathBuf> {
-    let (number, source) = (DeviceId::new(LOOP, device.0), device.path());
+    let (number, source) = (device.number(), device.path());
     let ours = |m: &Mount| m.dev == number || m.source == source;
     let found = mounts().into_iter().rev().filter(ours);
     found.map(|m| m.mount_point).collect()
