@@ -63,6 +63,7 @@ demo:
 # quicker than linking each of them with the release profile.
 test:
 	@.ci/deps test
+	@CARGO="$(CARGO)" CC="$(CC)" .ci/toolchain
 	$(CARGO) build --release --locked --workspace
 	@$(MAKE) --no-print-directory drivers
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
@@ -76,6 +77,7 @@ test-kernel:
 test-all:
 	@.ci/deps test
 	@.ci/deps kernel
+	@CARGO="$(CARGO)" CC="$(CC)" .ci/toolchain
 	$(CARGO) build --release --locked --workspace
 	@$(MAKE) --no-print-directory drivers
 	@.ci/summary .ci/all-tests $(CARGO) test --locked --workspace --no-fail-fast
