@@ -88,9 +88,10 @@ fn what_is_below_many_files_is_asked_once() {
     assert_eq!(said, "well\n");
     let log = fs::read_to_string(log).unwrap();
     let opened = |what: &str| log.lines().filter(|line| line.contains(what)).count();
-    assert!(opened("/proc/self/fd/") >= 400, "the files are opened anew");
-    let asked = opened("mountinfo");
-    assert!(asked <= 60, "{asked} times for 480 files");
+    // Some are given up before their turn.
+    let (files, asked) = (opened("/proc/self/fd/"), opened("mountinfo"));
+    assert!(files >= 100, "the files are opened anew: {files}");
+    assert!(asked <= files / 8, "{asked} times for {files} files");
 }
 
 /// Without a library a program runs as it would, and is told once where it was looked for.
