@@ -42,11 +42,6 @@ DRIVERS := $(abspath $(or $(CARGO_TARGET_DIR),target))/drivers
 # The one place that says it.
 VERSION := $(shell sed -n '/^version = "/{s///;s/"$$//p;q}' Cargo.toml)
 
-# Tests wait for disks and for other processes most of the time: one more than there are processors keeps a few of these busy.
-ifneq ($(filter 1 2 3 4,$(shell nproc 2>/dev/null)),)
-export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
-endif
-
 ifneq ($(CI),)
 # In CI nothing may be skipped for want of a program that a package provides.
 export OUTRIDER_REQUIRE_ALL := 1
@@ -75,6 +70,7 @@ endef
 
 test:
 	@.ci/deps test
+	@CARGO="$(CARGO)" CC="$(CC)" .ci/toolchain
 	$(build_with_tests)
 	@.ci/summary $(CARGO) test --locked --workspace --no-fail-fast
 
@@ -87,6 +83,7 @@ test-kernel:
 test-all:
 	@.ci/deps test
 	@.ci/deps kernel
+	@CARGO="$(CARGO)" CC="$(CC)" .ci/toolchain
 	$(build_with_tests)
 	@.ci/summary .ci/all-tests $(CARGO) test --locked --workspace --no-fail-fast
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import threading
+import time
 from array import array
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,16 @@ Path = Union[str, bytes]
 
 #: Threads that open files: as many requests as remote storage answers side by side.
 OPENERS = 16
-#: Files that a thread is given at once: waking it takes longer than opening a file whose name is cached.
-TOGETHER = 4
+#: Files that a thread takes at once where opening waits for storage, and where names are cached: there one thread does it all, since threads
+#: of one interpreter wake each other for longer than an open takes.
+TOGETHER, TOGETHER_QUICK = 4, 32
+#: Seconds: an open that takes longer has waited for storage; so long a thread may keep to itself what it has opened.
+WAITED = 100e-6
+#: Files in a row that were found wholly cached, of which one in so many is looked at, until all are looked at, and cached ones left to the program.
+#: Fewer may be chance: where memory is short, what is cached now is gone when its turn comes.
+CACHED_IN_A_ROW, LOOK = 256, 8
+#: Bytes of a file at most that is looked at: counting its pages takes as long as opening it.
+LOOK_MAX = 16 << 20
 #: Files that are open at most, of the 4096 regions that the library has for a process.
 FILES_MAX = 1024
 #: Bytes of an entry at most, so that a reader's place in a large file is known.
@@ -43,6 +52,8 @@ def piece_of(path: Path, offset: Any, length: Any) -> Piece:
 class _Open:
     """A file that is open, or on the way to be."""
 
+    __slots__ = ("fd", "size", "done", "region", "uses")
+
     def __init__(self) -> None:
         self.fd: Optional[int] = None
         self.size = 0
@@ -52,11 +63,24 @@ class _Open:
 
 
 class _Entry:
+    __slots__ = ("piece", "file", "declared", "passed")
+
     def __init__(self, piece: Piece, file: _Open) -> None:
         self.piece = piece
         self.file = file
-        self.declared: List[Tuple[int, int]] = []
+        self.declared: Optional[List[Tuple[int, int]]] = None
         self.passed = False
+
+
+class Found:
+    """What was found of files when they were opened, from one stream to the next over the same files."""
+
+    __slots__ = ("cached", "unlooked")
+
+    def __init__(self) -> None:
+        # Files that were cached, one after the other, and files since the last look. Threads may count at once: neither need be exact.
+        self.cached = 0
+        self.unlooked = 0
 
 
 def files_max() -> int:
@@ -72,8 +96,9 @@ class Stream:
 
     A child that fork made has none of the threads, and its lock may be held by one of them for ever: there all methods do nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: Optional[Found] = None) -> None:
         self._process = os.getpid()
+        self._found = found or Found()
         self._files_max = files_max()
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
@@ -85,7 +110,10 @@ class Stream:
         # Files that were passed. Many are closed at once, and those of late not: taking one off the list has the library look through it anew, and
         # what was used it counts a little later.
         self._passed: Deque[_Open] = deque()
-        self._pending = 0
+        # Files that threads have taken and not told of yet, the threads, and how many are wanted.
+        self._opening = 0
+        self._threads = 0
+        self._wanted = 1
         self._begun = False
         self._client: Optional[int] = None
         self._closed = False
@@ -129,46 +157,96 @@ class Stream:
             self._open_more()
             self._declare()
 
+    def _may_open(self) -> bool:
+        return bool(self._unopened) and self._opened < self._files_max and self._openers is not None
+
     def _open_more(self) -> None:
-        while self._unopened and self._opened < self._files_max and self._openers is not None:
-            group: List[Tuple[Path, _Open]] = []
-            while self._unopened and self._opened < self._files_max and len(group) < TOGETHER:
+        while self._threads < self._wanted and self._threads * TOGETHER < len(self._unopened) and self._may_open():
+            try:
+                self._openers.submit(self._open_all)  # type: ignore[union-attr]
+            except RuntimeError:  # no thread can be had, or the interpreter ends
+                if self._threads == 0:
+                    self._openers = None
+                return
+            self._threads += 1
+
+    def _open_all(self) -> None:
+        """A thread's work: opens files until none is left or as many are open as may be."""
+        taken: List[Tuple[Path, _Open]] = []
+        opened: List[Tuple[_Open, Optional[int], int]] = []
+        ended = False
+        try:
+            while self._take_some(taken, opened):
+                since = time.perf_counter()
+                while taken:
+                    path, file = taken.pop()
+                    opened.append((file, *self._open_one(path)))
+                    now = time.perf_counter()
+                    if now - since > WAITED * len(opened):
+                        self._tell(opened, now - since)
+                        since = time.perf_counter()
+            ended = True
+        finally:
+            if not ended:  # nobody may wait for what will never be opened
+                with self._change:
+                    self._threads -= 1
+                    self._opening -= len(taken) + len(opened)
+                    self._change.notify_all()
+
+    def _take_some(self, taken: List[Tuple[Path, _Open]], opened: List[Tuple[_Open, Optional[int], int]]) -> bool:
+        """Tells of what was opened, and takes what is opened next, the first last. False: there is none, and the thread ends."""
+        with self._change:
+            if opened:
+                self._tell(opened, 0.0)
+            most = TOGETHER if self._wanted > 1 else TOGETHER_QUICK
+            while self._may_open() and len(taken) < most:
                 path, file = self._unopened.popleft()
                 if file.uses > 0:
                     self._opened += 1
-                    group.append((path, file))
-            self._pending += len(group)
-            try:
-                self._openers.submit(self._open_group, group)
-            except RuntimeError:  # no thread can be had, or the interpreter ends
-                self._pending -= len(group)
-                return
+                    taken.append((path, file))
+            taken.reverse()
+            self._opening += len(taken)
+            if not taken:  # not later: who adds files meanwhile counts on it
+                self._threads -= 1
+                self._change.notify_all()
+            return bool(taken)
 
-    def _open_group(self, group: List[Tuple[Path, _Open]]) -> None:
-        left = len(group)
-        try:
-            for path, file in group:
-                fd, size = _open(path)
-                left -= 1
-                self._was_opened(file, fd, size)
-        finally:
-            if left > 0:  # nobody may wait for what will never be opened
-                with self._change:
-                    self._pending -= left
-                    self._change.notify_all()
-
-    def _was_opened(self, file: _Open, fd: Optional[int], size: int) -> None:
+    def _tell(self, opened: List[Tuple[_Open, Optional[int], int]], waited: float) -> None:
+        """Files have been opened, which took so many seconds: 0 for less than a wait."""
         with self._change:
-            self._pending -= 1
-            self._change.notify_all()
-            self._begun = self._begun or not self._waiting or file is self._waiting[0].file
-            file.fd, file.size, file.done = fd, size, True
-            if fd is None:
-                self._opened -= 1
-            if self._closed or file.uses == 0:
-                self._close_file(file)
-            else:
+            for file, fd, size in opened:
+                self._begun = self._begun or not self._waiting or file is self._waiting[0].file
+                file.fd, file.size, file.done = fd, size, True
+                if fd is None:
+                    self._opened -= 1
+                if self._closed or file.uses == 0:
+                    self._close_file(file)
+            self._opening -= len(opened)
+            opened.clear()
+            self._wanted = min(2 * self._wanted, OPENERS) if waited > 0 else max(self._wanted // 2, 1)
+            self._open_more()
+            if not self._closed:
                 self._declare()
+            self._change.notify_all()
+
+    def _open_one(self, path: Path) -> Tuple[Optional[int], int]:
+        fd, size = _open(path)
+        if fd is None:
+            return fd, size
+        found = self._found
+        if found.cached < CACHED_IN_A_ROW:
+            found.unlooked += 1
+            if found.unlooked < LOOK:
+                return fd, size
+            found.unlooked = 0
+        if not lib.is_cached(fd, size, LOOK_MAX):
+            found.cached = 0
+        elif found.cached < CACHED_IN_A_ROW:
+            found.cached += LOOK
+        else:
+            os.close(fd)
+            return None, 0
+        return fd, size
 
     def _declare(self) -> None:
         """Declares what is next and whose files are open."""
@@ -186,6 +264,8 @@ class Stream:
             end = file.size if entry.piece.length is None else min(at + entry.piece.length, file.size)
             while at < end:
                 length = min(end - at, ENTRY)
+                if entry.declared is None:
+                    entry.declared = []
                 entry.declared.append((at, length))
                 words.extend((file.fd, at, length))
                 at += length
@@ -205,12 +285,12 @@ class Stream:
                 entry = self._entries.popleft()
                 entry.passed = True
                 file = entry.file
-                for offset, length in entry.declared:
+                for offset, length in entry.declared or ():
                     lib.library.outrider_reading(file.fd, offset, length)
                 file.uses -= 1
                 if file.uses == 0:
                     del self._open[entry.piece.path]
-                    if file.done:
+                    if file.fd is not None:
                         self._passed.append(file)
             if len(self._passed) > self._files_max // 4:
                 while len(self._passed) > self._files_max // 16:
@@ -236,19 +316,23 @@ class Stream:
             lib.library.outrider_region_remove(self._client, fd, 0)
         os.close(fd)
 
+    def _is_idle(self) -> bool:
+        """Whether nothing is being opened, or about to be."""
+        return self._opening <= 0 and (self._threads <= 0 or not self._may_open())
+
     def begin(self) -> None:
         """Waits until the first file was opened, and so fetching has begun."""
         if not self._is_mine():
             return
         with self._change:
-            self._change.wait_for(lambda: self._begun or self._pending <= 0)
+            self._change.wait_for(lambda: self._begun or self._is_idle())
 
     def wait(self) -> None:
         """Waits until everything was opened, and asked for as far as memory allows."""
         if not self._is_mine():
             return
         with self._change:
-            self._change.wait_for(lambda: self._pending <= 0)
+            self._change.wait_for(self._is_idle)
         with contextlib.suppress(OSError):
             lib.check(lib.library.outrider_settle(-1))
 

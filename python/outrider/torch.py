@@ -20,7 +20,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Iterator, List, Optional, TypeVar
 
 from ._ranges import at_least_one, path_of
-from ._stream import Piece, Stream, piece_of
+from ._stream import Found, Piece, Stream, piece_of
 
 __all__ = ["AheadSampler", "locate_by", "prefetch"]
 
@@ -165,9 +165,10 @@ class AheadSampler:
         self._locate = locate
         self._ahead = ahead
         self._behind = behind
+        self._found = Found()
 
     def __iter__(self) -> Iterator[Any]:
-        return _Epoch(self.wrapped, self._locate, self._ahead, self._behind)
+        return _Epoch(self.wrapped, self._locate, self._ahead, self._behind, self._found)
 
     def __len__(self) -> int:
         return len(self.wrapped)
@@ -190,12 +191,13 @@ class _Drawn:
 class _Epoch:
     """One iteration of a sampler. Each call says that the loader has received another batch."""
 
-    def __init__(self, sampler: Any, locate: Locate, ahead: int, behind: int) -> None:
+    def __init__(self, sampler: Any, locate: Locate, ahead: int, behind: int, found: Found) -> None:
         self._source = iter(sampler)
         self._locate: Optional[Locate] = locate
         self._ahead = ahead
         self._behind = behind
         self._calls = 0
+        self._found = found
         # Made at the first draw: workers that are forked before don't inherit its files.
         self._stream: Optional[Stream] = None
         self._drawn: Deque[_Drawn] = deque()
@@ -210,7 +212,7 @@ class _Epoch:
 
     def __next__(self) -> Any:
         if self._stream is None:
-            self._stream = Stream()
+            self._stream = Stream(self._found)
         self._calls += 1
         if self._calls > self._behind and self._given:
             count = self._given.popleft()

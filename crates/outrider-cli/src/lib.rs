@@ -5,12 +5,13 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 
 pub use outrider_sys::size;
 
 pub mod shown;
+pub mod width;
 
 /// Why a subcommand ends: one line for standard error and the exit code.
 #[derive(Debug)]
@@ -68,6 +69,41 @@ pub fn complain(program: &str, message: &str) {
     let _ = writeln!(io::stderr(), "{program}: {line}");
 }
 
+/// The command, whose help is as wide as the terminal that it goes to, 100 columns at most; elsewhere its lines aren't broken.
+fn sized<C: CommandFactory>() -> clap::Command {
+    const WIDEST: usize = 100;
+    const UNBROKEN: usize = 0;
+    let columns = width::columns(io::stdout());
+    C::command().term_width(columns.map_or(UNBROKEN, |n| n.min(WIDEST)))
+}
+
+/// The command line, or what is wrong with it, for [`explain`].
+pub fn parse<C: Parser>() -> Result<C, clap::Error> {
+    let mut matches = sized::<C>().try_get_matches()?;
+    C::from_arg_matches_mut(&mut matches).map_err(|e| e.format(&mut C::command()))
+}
+
+/// Writes help to standard output: as clap does, or where a line is wider than the terminal, as one with a long usage is, without its styles and broken.
+fn print_fitted(
+    text: &clap::builder::StyledStr,
+    as_it_is: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let plain = text.to_string();
+    match width::columns(io::stdout()) {
+        Some(columns) if plain.lines().any(|line| width::of_text(line) > columns) => {
+            io::stdout().write_all(width::fitted(&plain, columns).as_bytes())?;
+        }
+        _ => as_it_is()?,
+    }
+    io::stdout().flush()
+}
+
+/// Writes the help of a command to standard output.
+pub fn print_help(command: &mut clap::Command) -> io::Result<()> {
+    let text = command.render_help();
+    print_fitted(&text, || command.print_help())
+}
+
 /// The subcommand that the command line names, as far as it names one, and how it is called.
 fn named(mut command: clap::Command) -> (clap::Command, String) {
     // With the flags that every command has.
@@ -117,7 +153,7 @@ fn flags(command: &clap::Command) -> impl Iterator<Item = String> {
 
 /// The command with this name, as words, or which of them names none.
 pub fn find<C: CommandFactory>(path: &[String]) -> Outcome<clap::Command> {
-    let mut command = C::command();
+    let mut command = sized::<C>();
     command.build();
     let mut name = command.get_name().to_owned();
     for word in path {
@@ -178,7 +214,7 @@ pub fn explain<C: CommandFactory>(error: &clap::Error) -> i32 {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        return match error.print().and_then(|()| io::stdout().flush()) {
+        return match print_fitted(&error.render(), || error.print()) {
             Ok(()) => 0,
             Err(e) => {
                 let failure = Failure::from(e);

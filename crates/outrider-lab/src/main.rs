@@ -13,7 +13,6 @@ mod results;
 mod rows;
 mod simulate;
 
-use clap::Parser;
 use outrider_cli::size;
 
 use cli::{Cli, Command};
@@ -22,7 +21,7 @@ fn main() {
     // Rust's start-up ignores SIGPIPE; a command whose reader went away should end without a word.
     // SAFETY: no other thread runs yet, and SIG_DFL is always a valid disposition.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    let cli = match Cli::try_parse() {
+    let cli = match outrider_cli::parse::<Cli>() {
         Ok(cli) => cli,
         Err(error) => std::process::exit(outrider_cli::explain::<Cli>(&error)),
     };

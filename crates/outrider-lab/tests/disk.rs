@@ -576,11 +576,9 @@ fn a_cold_disk_is_cold_in_all_namespaces() {
     let user = elsewhere("exec <\"$DISK/file\" && cd \"$DISK\" && echo && exec sleep 1000");
     let out = self::disk(&["cold", disk.at()]);
     assert_eq!(out.status.code(), Some(1));
-    assert!(
-        text(&out.stderr).contains("in use in another mount namespace"),
-        "{}",
-        text(&out.stderr)
-    );
+    let who = format!("process {} (sleep)", user.id());
+    let why = text(&out.stderr);
+    assert!(why.contains("is not cold") && why.contains(&who), "{why}");
     // It is where it was.
     assert_eq!(fs::metadata(&file).unwrap().len(), 4 << 20);
     let mut user = user;

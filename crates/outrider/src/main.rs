@@ -42,8 +42,6 @@ mod tree;
 mod trial;
 mod warm;
 
-use clap::Parser;
-
 use cli::{Cli, Command, GraphCommand, Mode, RunArgs};
 use output::Failure;
 use settings::Settled;
@@ -74,10 +72,12 @@ extern "C" fn main(argc: i32, argv: *const *const std::ffi::c_char) -> i32 {
 #[cfg_attr(test, allow(dead_code))]
 fn start() -> i32 {
     if std::env::args_os().len() <= 1 {
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), cli::FIRST_WORDS.as_bytes());
+        let columns = output::columns(std::io::stderr()).unwrap_or(usize::MAX);
+        let words = output::fitted(cli::FIRST_WORDS, columns);
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), words.as_bytes());
         return 2;
     }
-    let cli = match Cli::try_parse() {
+    let cli = match outrider_cli::parse::<Cli>() {
         Ok(cli) => cli,
         Err(error) => return outrider_cli::explain::<Cli>(&error),
     };
@@ -151,7 +151,7 @@ fn run_program(mut args: RunArgs) -> output::Outcome {
 /// `outrider help`: what `--help` of the command says.
 fn help(words: &[String]) -> output::Outcome {
     let mut command = outrider_cli::find::<Cli>(words)?;
-    command.print_help()?;
+    outrider_cli::print_help(&mut command)?;
     Ok(0)
 }
 

@@ -3,7 +3,6 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 pub use outrider_cli::Failure;
 use outrider_cli::shown;
 pub use outrider_cli::size::show as bytes;
+pub use outrider_cli::width::{columns, fitted};
 
 /// What a subcommand returns: its exit code, or why it failed.
 pub type Outcome = outrider_cli::Outcome<i32>;
@@ -68,24 +68,11 @@ pub fn micros() -> &'static str {
     if is_utf8() { "µs" } else { "us" }
 }
 
-/// Columns of a terminal, or what the variable COLUMNS says. `None` where nobody says how many there are.
-pub fn columns(fd: impl AsFd) -> Option<usize> {
-    let said = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());
-    let asked = || Some(usize::from(rustix::termios::tcgetwinsize(fd).ok()?.ws_col));
-    said.or_else(asked).filter(|n| *n > 0)
-}
-
 /// A shown text in at most so many columns: what is too long loses its middle, since names begin and end with what tells them apart. One
 /// character counts for one column, except wide ones.
 pub fn shortened(text: &str, most: usize) -> String {
-    let width = |c: char| {
-        if ('\u{1100}'..='\u{ffff}').contains(&c) || c > '\u{1f000}' {
-            2
-        } else {
-            1
-        }
-    };
-    if text.chars().map(width).sum::<usize>() <= most {
+    let width = outrider_cli::width::of;
+    if outrider_cli::width::of_text(text) <= most {
         return text.to_owned();
     }
     let gap = "...";

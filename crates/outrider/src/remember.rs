@@ -30,6 +30,14 @@ pub fn directory() -> Result<PathBuf, Failure> {
 /// The file of a profile: a name with a slash is one.
 pub fn file_of(name: &OsStr) -> Result<PathBuf, Failure> {
     if name.as_bytes().contains(&b'/') {
+        // A path without its last slash would be another one than was given.
+        let end = name.as_bytes().rsplit(|b| *b == b'/').next();
+        if matches!(end, Some(b"" | b"." | b"..")) {
+            return Err(Failure::usage(format!(
+                "{}: the name of a directory; accepted is a profile's file",
+                show(name)
+            )));
+        }
         return std::path::absolute(name)
             .map_err(|e| Failure::usage(format!("{}: {e}", show(name))));
     }
@@ -111,7 +119,11 @@ impl Remembered {
                 output::complain(&refused(name, &why).message);
                 None
             }
-            // Somebody has named a file that is no profile.
+            // Somebody has named a file that can't be there, since what it is to lie in is none of a directory,
+            Err(Trouble::Io(e)) if is_path && e.kind() == std::io::ErrorKind::NotADirectory => {
+                return Err(refused(name, &Trouble::Io(e)));
+            }
+            // or one that is no profile.
             Err(why @ (Trouble::Bad(Bad::Magic) | Trouble::NoFile | Trouble::Link(_)))
                 if is_path =>
             {

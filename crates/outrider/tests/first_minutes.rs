@@ -6,8 +6,9 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -352,6 +353,109 @@ fn reports_begin_with_a_sentence() {
     // Where nothing was read there is nothing to say, and where all was cached neither.
     let (_, _, err) = said(&dir, &["run", "--report", "--", "true"]);
     assert!(err.contains("nothing was done"), "{err}");
+}
+
+/// What a command writes on a terminal of so many columns, without its styles, and what of that is wider.
+fn on_terminal(mut command: Command, columns: u16) -> (String, Vec<String>) {
+    let size = libc::winsize {
+        ws_row: 40,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let (mut ours, mut theirs) = (-1, -1);
+    // SAFETY: writes two descriptors, reads a size, and takes neither a name nor settings.
+    let opened = unsafe {
+        let none = std::ptr::null_mut();
+        libc::openpty(
+            &mut ours,
+            &mut theirs,
+            none,
+            none.cast(),
+            &raw const size as *mut _,
+        )
+    };
+    assert_eq!(opened, 0);
+    // SAFETY: both were just opened and are nobody else's.
+    let (ours, theirs) = unsafe { (File::from_raw_fd(ours), File::from_raw_fd(theirs)) };
+    let mut child = command
+        .env_remove("COLUMNS")
+        .stdin(Stdio::null())
+        .stdout(theirs.try_clone().unwrap())
+        .stderr(theirs)
+        .spawn()
+        .unwrap();
+    // The command has copies of the terminal, whose end is when all are closed.
+    drop(command);
+    let mut bytes = Vec::new();
+    let mut part = [0; 4096];
+    // Of a terminal without users reading fails.
+    while let Ok(n @ 1..) = std::io::Read::read(&mut &ours, &mut part) {
+        bytes.extend_from_slice(&part[..n]);
+    }
+    child.wait().unwrap();
+    let mut plain = String::new();
+    for (i, part) in text(&bytes).replace("\r\n", "\n").split('\x1b').enumerate() {
+        let style = part.find('m').filter(|_| i > 0);
+        plain += &part[style.map_or(0, |at| at + 1)..];
+    }
+    let is_wide = |line: &&str| line.chars().count() > usize::from(columns);
+    let wide = plain.lines().filter(is_wide).map(str::to_owned).collect();
+    (plain, wide)
+}
+
+/// Help and reports fit terminals of fewer than 80 columns, whatever the names are (SPEC B8, CP13).
+#[test]
+fn narrow_terminals_are_wide_enough() {
+    let dir = fresh_with("narrow", &[Big]);
+    let long = dir.join("a".repeat(120));
+    fs::rename(dir.join("big.dat"), &long).unwrap();
+    let help: [&[&str]; 12] = [
+        &[],
+        &["--help"],
+        &["run", "--help"],
+        &["help", "run"],
+        &["try", "--help"],
+        &["warm", "--help"],
+        &["cached", "--help"],
+        &["doctor", "--help"],
+        &["graph", "show", "--help"],
+        &["graph", "check", "-h"],
+        &["profile", "merge", "--help"],
+        &["profile", "export", "--help"],
+    ];
+    for columns in [50, 60, 79] {
+        for words in help {
+            let (shown, wide) = on_terminal(ours(&dir, words), columns);
+            assert!(shown.lines().count() > 4, "{words:?}: {shown}");
+            assert!(wide.is_empty(), "{words:?} on {columns}: {wide:#?}");
+        }
+        let shown = eventually(|| {
+            support::make_cold(&dir);
+            let reader = [
+                "sh",
+                "-c",
+                "exec tac \"$0\" >/dev/null",
+                long.to_str().unwrap(),
+            ];
+            let run = outrider_run(&dir, &["--report"], &reader);
+            let (shown, wide) = on_terminal(run, columns);
+            let at = shown.find("outrider: ").ok_or(shown.clone())?;
+            assert!(wide.is_empty(), "on {columns}: {wide:#?}");
+            let shown = shown[at..].to_owned();
+            match shown.contains("\nstreams, ") {
+                true => Ok(shown),
+                false => Err(shown),
+            }
+        });
+        // A name begins and ends as it does, and its figures are below it.
+        let mut lines = shown.lines().skip_while(|l| !l.contains("...aaaa"));
+        assert!(lines.next().is_some(), "{shown}");
+        assert_eq!(lines.next().unwrap().chars().count(), 50, "{shown}");
+    }
+    // Where nobody has said how wide it is, and nothing is a terminal, lines aren't broken.
+    let (_, out, _) = said(&dir, &["run", "--help"]);
+    assert!(out.lines().any(|l| l.chars().count() > 100), "{out}");
 }
 
 fn read_json(path: &Path) -> Value {

@@ -46,6 +46,54 @@ fn the_module_keeps_what_it_says() {
     }
 }
 
+/// Files that are cached cost an open and a look, as soon as many in a row were; cold ones are on the list (SPEC B8).
+#[test]
+fn cached_files_are_on_no_list() {
+    let name = "cached_files_are_on_no_list";
+    if !have("python3") {
+        return skip(name, "python3 is not installed");
+    }
+    let work = fresh("python-many");
+    let script = repository().join("tests/programs/python_many_files.py");
+    match python(&work, false, &script, &["."]).as_str() {
+        "well\n" => {}
+        "no cachestat\n" => skip(name, "the kernel doesn't count cached pages"),
+        said => panic!("{said}"),
+    }
+}
+
+/// What is below many files of a list is asked about once in a while, and not for each: that takes longer than fetching it (SPEC B8).
+#[test]
+fn what_is_below_many_files_is_asked_once() {
+    let name = "what_is_below_many_files_is_asked_once";
+    if !have("python3") || !have("strace") {
+        return skip(name, "python3 or strace is not installed");
+    }
+    let work = fresh("python-below");
+    let log = work.join("strace.log");
+    let mut command = Command::new("timeout");
+    plain_environment(&mut command, &work);
+    let library = outrider().with_file_name("liboutrider.so");
+    let said = printed(
+        command
+            .args(["90", "strace", "-f", "-qq", "-e", "trace=open,openat", "-o"])
+            .arg(&log)
+            .arg("python3")
+            .arg(repository().join("tests/programs/python_many_files.py"))
+            .args(["--cold", "."])
+            .env("PYTHONPATH", repository().join("python"))
+            .env("OUTRIDER_LIBRARY", library)
+            .current_dir(&work),
+    );
+    assert_eq!(said, "well\n");
+    let log = fs::read_to_string(log).unwrap();
+    let opened = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    // Some are given up before their turn.
+    let (files, asked) = (opened("/proc/self/fd/"), opened("mountinfo"));
+    assert!(files >= 100, "the files are opened anew: {files}");
+    assert!(asked <= files / 8, "{asked} times for {files} files");
+}
+
 /// Without a library a program runs as it would, and is told once where it was looked for.
 #[test]
 fn without_a_library_nothing_is_prefetched() {

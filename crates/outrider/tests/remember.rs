@@ -1237,3 +1237,33 @@ print(opens)
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n");
     }
 }
+
+/// A path that flags name is taken as it is written: what names a directory, or lies in what is none, is an error, and nothing is made (SPEC B15, CP13).
+#[test]
+fn flags_that_want_a_file_take_no_directory() {
+    let dir = fresh("paths-of-flags");
+    fs::create_dir(dir.join("dir")).unwrap();
+    fs::write(dir.join("file"), "no profile, no settings").unwrap();
+    for flag in [
+        "report", "explain", "record", "remember", "config", "plugin",
+    ] {
+        for path in [
+            "nx/", "nx/.", "nx/..", "dir/", "./dir", "file/", "file/x", "",
+        ] {
+            complains(&dir, &["run", &format!("--{flag}={path}"), "--", "true"]);
+        }
+    }
+    for path in ["nx/", "dir/", "file/", "file/x", ""] {
+        complains(&dir, &["profile", "show", path]);
+        complains(&dir, &["profile", "merge", path, "./file"]);
+        complains(&dir, &["profile", "import", "./file", path, "--root", "/"]);
+    }
+    let mut names: Vec<_> = fs::read_dir(&dir)
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["dir", "file"]);
+    assert!(fs::read_dir(dir.join("dir")).unwrap().next().is_none());
+}

@@ -254,3 +254,57 @@ fn what_cannot_be_counted_is_no_sum() {
         assert_eq!((s.code, s.calls.len()), (2, 1));
     }
 }
+
+/// Programs that the packages in `.ci/deps` have beside the one by which they are known, or that every Debian and Ubuntu has.
+const BESIDE: &[&str] = &[
+    // coreutils, dash, bash, dpkg and libc-bin
+    "bash", "cat", "chroot", "cp", "dd", "dpkg-deb", "du", "env", "head", "install", "ldd",
+    "mkfifo", "sh", "sleep", "timeout", "touch", "kill", // util-linux and mount
+    "ipcrm", "ipcs", "prlimit", "unshare", "umount",
+    // binutils, gcc, g++, Go, e2fsprogs and Python
+    "strip", "readelf", "c++", "go",
+];
+
+/// A test whose program no list of `.ci/deps` has would be skipped on every fresh machine, and nobody would know (SPEC B8).
+#[test]
+fn what_tests_run_is_installed_for_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let deps = fs::read_to_string(root.join(".ci/deps")).unwrap();
+    let marks: Vec<&str> = deps
+        .split([' ', '(', ')', '\n', '"'])
+        .filter_map(|word| word.split_once(':'))
+        .map(|(_, mark)| mark.rsplit('/').next().unwrap())
+        .collect();
+    let mut missing = Vec::new();
+    let mut seen = 0;
+    for tests in [
+        "crates/outrider/tests",
+        "crates/outrider/tests/support",
+        "crates/outrider-lab/tests",
+    ] {
+        for file in fs::read_dir(root.join(tests)).unwrap().flatten() {
+            // This file's `cargo` and what it says are its own.
+            if file.path().extension().is_none_or(|e| e != "rs") || file.file_name() == "summary.rs"
+            {
+                continue;
+            }
+            let text = fs::read_to_string(file.path()).unwrap();
+            for call in ["have(\"", "Command::new(\""] {
+                for at in text.split(call).skip(1) {
+                    let program = at.split('"').next().unwrap();
+                    seen += 1;
+                    let known = marks.contains(&program) || BESIDE.contains(&program);
+                    // What lies below a directory of the test's is made by it.
+                    if !known && !program.starts_with("/proc/") && !program.starts_with("./") {
+                        missing.push(format!("{program}, in {}", file.path().display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen > 100, "{seen}");
+    assert!(
+        missing.is_empty(),
+        "no package of .ci/deps has {missing:#?}"
+    );
+}

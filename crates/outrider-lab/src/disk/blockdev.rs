@@ -102,6 +102,20 @@ impl Loop {
         fs::read_to_string(self.sysfs("loop/dio")).is_ok_and(|s| s.trim() == "1")
     }
 
+    /// Its number.
+    pub fn number(self) -> DeviceId {
+        DeviceId::new(LOOP, self.0)
+    }
+
+    /// Whether a file system has it, wherever that is mounted: nobody else may have it to himself then.
+    pub fn is_claimed(self) -> bool {
+        let mut options = OpenOptions::new();
+        let exclusive = options.read(true).custom_flags(libc::O_EXCL);
+        exclusive
+            .open(self.path())
+            .is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
+    }
+
     /// Opens its node, which is made if a container lacks it.
     pub fn open(self) -> io::Result<File> {
         let path = self.path();
@@ -253,7 +267,7 @@ pub fn mounts_of(device: Loop) -> Vec<PathBuf> {
 }
 
 fn among(device: Loop, mounts: Vec<Mount>) -> Vec<PathBuf> {
-    let (number, source) = (DeviceId::new(LOOP, device.0), device.path());
+    let (number, source) = (device.number(), device.path());
     let ours = |m: &Mount| m.dev == number || m.source == source;
     let found = mounts.into_iter().rev().filter(ours);
     found.map(|m| m.mount_point).collect()

@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use outrider_sys::device;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
@@ -102,17 +103,33 @@ impl<'a> Open<'a> {
             }
             done => done.doing(format!("cannot unmount {}", dir.display()))?,
         }
-        let is_gone =
-            blockdev::wait_until(BUSY_PATIENCE, || blockdev::unmount_elsewhere(self.device));
+        // What is mounted elsewhere, too, is one file system with one cache, which an unmount here leaves as it is.
+        let is_gone = blockdev::wait_until(BUSY_PATIENCE, || {
+            blockdev::unmount_elsewhere(self.device) && !self.device.is_claimed()
+        });
+        let holders = if is_gone { Vec::new() } else { self.holders() };
         flush()?;
         mount_disk(dir, &self.state.fs, self.device)?;
         match is_gone {
             true => Ok(()),
-            false => Err(Failure::system(format!(
-                "{} is in use in another mount namespace; end the programs that work there",
-                dir.display()
-            ))),
+            false => Err(Failure::system(still_cached(dir, &holders))),
         }
+    }
+
+    /// Processes that have the disk mounted in mount namespaces of their own: number and name.
+    fn holders(&self) -> Vec<(u32, String)> {
+        let number = self.device.number();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut found: Vec<(u32, String)> = processes
+            .filter_map(|p| p.file_name().to_str()?.parse().ok())
+            .filter(|pid| device::mounts_of(*pid).iter().any(|m| m.dev == number))
+            .map(|pid| {
+                let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+                (pid, name.unwrap_or_default().trim_end().to_owned())
+            })
+            .collect();
+        found.sort_unstable();
+        found
     }
 
     /// The mark goes last and only if all is as before.
@@ -125,6 +142,30 @@ impl<'a> Open<'a> {
         control::ask(self.place, &Ask::Calm)?;
         goes_away?;
         fs::remove_file(self.place.remounting()).doing("cannot keep state")
+    }
+}
+
+/// Why a disk is as warm as before, and who keeps it so, as far as that is known.
+fn still_cached(dir: &Path, holders: &[(u32, String)]) -> String {
+    const NAMED: usize = 4;
+    let mut names: Vec<String> = holders
+        .iter()
+        .take(NAMED)
+        .map(|(pid, name)| format!("process {pid} ({name})"))
+        .collect();
+    if holders.len() > NAMED {
+        names.push(format!("{} more", holders.len() - NAMED));
+    }
+    let dir = dir.display();
+    match names.is_empty() {
+        true => format!(
+            "{dir} is not cold: something that no process shows keeps its file system mounted, such as a mount namespace that is bound to a file; \
+             end what does"
+        ),
+        false => format!(
+            "{dir} is not cold: its file system is mounted in another mount namespace, too, and stays cached; end {}",
+            names.join(", ")
+        ),
     }
 }
 

@@ -142,8 +142,11 @@ impl Target {
             Target::Table(copy) => {
                 // A closed or full standard error must not change how the program ends.
                 if let Some(mut out) = copy {
-                    let width = output::columns(&out).unwrap_or(WIDTH);
-                    let text = table(ran, files, shared, &notes, width.max(NARROWEST));
+                    let width = output::columns(&out).map(|n| n.max(NARROWEST));
+                    let mut text = table(ran, files, shared, &notes, width.unwrap_or(WIDTH));
+                    if let Some(width) = width {
+                        text = output::fitted(&text, width);
+                    }
                     let _ = out.write_all(text.as_bytes());
                 }
             }
@@ -441,8 +444,12 @@ fn devices(shared: &Shared) -> Vec<(String, u64, Option<u64>)> {
 
 /// Columns of a report that nobody says the width of.
 const WIDTH: usize = 80;
-/// A narrower terminal breaks the lines: beside the figures there is room for a name.
-const NARROWEST: usize = WIDTH;
+/// On fewer columns names have lines of their own: beside the figures there is no room for them.
+const NARROW: usize = WIDTH;
+/// A narrower terminal breaks the lines: figures take as much.
+const NARROWEST: usize = CELL * COLUMNS.len();
+/// Columns of a figure.
+const CELL: usize = 10;
 /// Of less nothing is said, µs.
 const LEAST_US: u64 = 10_000;
 
@@ -519,25 +526,6 @@ fn sentence(ran: &Ran, shared: Option<&Shared>) -> String {
     said
 }
 
-/// Words on lines of at most so many columns.
-fn wrapped(text: &str, width: usize) -> String {
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
-            out.push('\n');
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out += word;
-        column += length;
-    }
-    out + "\n"
-}
-
 /// Columns of the table's figures: what programs have read, by what they found, and what was fetched in vain.
 const COLUMNS: [Figure; 5] = [
     Figure::Hit,
@@ -556,24 +544,39 @@ fn table(
 ) -> String {
     const ROWS: usize = 20;
     let args = ran.args;
-    let mut out = wrapped(&format!("outrider: {}.", sentence(ran, shared)), width);
-    // Each is a column wide, and one of space.
+    let mut out = output::fitted(&format!("outrider: {}.\n", sentence(ran, shared)), width);
+    let narrow = width < NARROW;
+    // Where there is room each has a column of space behind it.
     let cells = |values: &[u64]| -> String {
-        let cells = values.iter().map(|v| format!("{:>10} ", bytes(*v)));
+        let cells = values.iter().map(|v| match narrow {
+            true => format!("{:>CELL$}", bytes(*v).replace(' ', "")),
+            false => format!("{:>CELL$} ", bytes(*v)),
+        });
         cells.collect()
     };
-    let heads = |names: &[&str]| -> String {
-        let heads = names.iter().map(|name| format!("{name:>10} "));
-        heads.collect()
+    let heads = |names: &[&str], last: &str| -> String {
+        let heads = names.iter().map(|name| match narrow {
+            true => format!("{name:>CELL$}"),
+            false => format!("{name:>CELL$} "),
+        });
+        let last = if narrow { "" } else { last };
+        heads.collect::<String>() + last + "\n"
     };
-    let room = width.saturating_sub(11 * COLUMNS.len());
+    let line = |figures: &[u64], name: &str| match narrow {
+        true => format!("{name}\n{}\n", cells(figures)),
+        false => format!("{}{name}\n", cells(figures)),
+    };
+    let room = match narrow {
+        true => width,
+        false => width.saturating_sub((CELL + 1) * COLUMNS.len()),
+    };
     let row = |name: &str, figures: &Figures| {
         let values = COLUMNS.map(|figure| figures.get(figure));
-        format!("{}{}\n", cells(&values), output::shortened(name, room))
+        line(&values, &output::shortened(name, room))
     };
     if let Some(shared) = shared.filter(|_| follows(args)) {
-        out += &heads(&COLUMNS.map(|figure| BYTES[figure as usize]));
-        out += "file or process\n";
+        let names = COLUMNS.map(|figure| BYTES[figure as usize]);
+        out += &heads(&names, "file or process");
         for (path, s) in files.iter().take(ROWS) {
             out += &row(&show(path), &s.figures);
         }
@@ -596,24 +599,27 @@ fn table(
         out += &row("total", total);
         let asked: Vec<Source> = sources(shared).filter(|s| s.asked > 0).collect();
         if !asked.is_empty() {
-            out += &heads(&["asked", "used", "late", "wasted", "evicted"]);
-            out += "wait saved source\n";
+            let names = ["asked", "used", "late", "wasted", "evicted"];
+            out += &heads(&names, "wait saved source");
         }
         for s in asked {
             let [used, late, wasted, evicted, _, saved] = s.figures;
-            out += &cells(&[s.asked, used, late, wasted, evicted]);
-            out += &format!("{:>10} {}\n", seconds(saved), s.name);
+            let name = match narrow {
+                true => format!("{}, {} of waiting saved", s.name, seconds(saved)),
+                false => format!("{:>CELL$} {}", seconds(saved), s.name),
+            };
+            out += &line(&[s.asked, used, late, wasted, evicted], &name);
         }
         let of = |figure| bytes(total.get(figure));
         let fetched = format!(
-            "prefetched {}: {} used, {} wasted, {} evicted; {} dropped before that",
+            "prefetched {}: {} used, {} wasted, {} evicted; {} dropped before that\n",
             of(Figure::Prefetched),
             of(Figure::Used),
             of(Figure::Wasted),
             of(Figure::Evicted),
             of(Figure::Dropped)
         );
-        out += &wrapped(&fetched, width);
+        out += &output::fitted(&fetched, width);
         let [walked, opened] = h.walked.each_ref().map(|n| n.load(Relaxed));
         if walked > 0 {
             out +=

@@ -1,8 +1,10 @@
 //! The program's files as the fetcher sees them: opened anew, what of them is cached, where they lie.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use outrider_sys::cache;
 use outrider_sys::device::Device;
@@ -155,32 +157,39 @@ impl Own {
     }
 }
 
-/// What opening a file has to know of a device.
+/// What is below a file.
 #[derive(Clone, Copy)]
-pub(super) struct Facts {
-    /// Bytes that the kernel reads at once, at most.
-    chunk: u64,
-    /// Nothing is to be fetched there.
+pub(super) struct Below {
     in_memory: bool,
+    /// What the kernel takes of one request at least, bytes.
+    chunk: u64,
+}
+
+/// What is below files, by the number of their file system. The kernel is asked anew after a time, since settings change; asking takes some forty system
+/// calls, which is longer than fetching a small file.
+#[derive(Default)]
+pub(super) struct Belows(HashMap<DeviceId, (Instant, Below)>);
+
+impl Belows {
+    const BELIEVED: Duration = Duration::from_secs(1);
+
+    fn of(&mut self, fd: BorrowedFd<'_>, dev: DeviceId) -> Below {
+        if let Some((asked, below)) = self.0.get(&dev)
+            && asked.elapsed() < Self::BELIEVED
+        {
+            return *below;
+        }
+        let device = Device::of_fd(fd).ok();
+        let below = Below {
+            in_memory: device.as_ref().is_some_and(Device::is_memory),
+            chunk: device.map_or(64 << 10, |d| d.unclipped_chunk()),
+        };
+        self.0.insert(dev, (Instant::now(), below));
+        below
+    }
 }
 
 impl Fetcher {
-    /// What is known of the device of a file that was just opened. It takes many system calls, and the list may have thousands of files there.
-    fn facts(&mut self, dev: DeviceId, fd: BorrowedFd<'_>) -> Option<Facts> {
-        if let Some(known) = self.devices.get(&dev) {
-            return Some(*known);
-        }
-        let device = Device::of_fd(fd).ok()?;
-        let facts = Facts {
-            chunk: device.unclipped_chunk(),
-            in_memory: device.is_memory(),
-        };
-        if self.devices.try_reserve(1).is_ok() {
-            self.devices.insert(dev, facts);
-        }
-        Some(facts)
-    }
-
     /// Opens the file of a piece, once.
     pub(super) fn open(&mut self, p: &Piece) {
         if self
@@ -224,17 +233,14 @@ impl Fetcher {
         };
         match opened {
             Ok((fd, size)) => {
-                let facts = self.facts(own.dev, std::os::fd::AsFd::as_fd(&fd));
-                let in_memory = facts.is_some_and(|f| f.in_memory);
-                own.chunk = facts
-                    .map_or(64 << 10, |f| f.chunk)
-                    .min(self.config.engine.chunk.bytes());
+                let below = self.below.of(std::os::fd::AsFd::as_fd(&fd), own.dev);
+                own.chunk = below.chunk.min(self.config.engine.chunk.bytes());
                 own.size = size;
                 own.stamp = stamp(std::os::fd::AsFd::as_fd(&fd));
                 let file = std::os::fd::AsFd::as_fd(&fd);
                 own.visible = cache::residency_is_visible(file);
                 own.overlaid = cache::is_overlaid(file);
-                own.handle = (!in_memory).then(|| Arc::new(Handle::new(fd)));
+                own.handle = (!below.in_memory).then(|| Arc::new(Handle::new(fd)));
             }
             Err(_) => self.process.count(Figure::Failures, 1),
         }

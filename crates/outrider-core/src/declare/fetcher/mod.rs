@@ -45,7 +45,7 @@ use crate::sharing::{DeviceSharing, System};
 use crate::shm::{Notes, Proc};
 use crate::view::{PageRange, Unused};
 use device::Tried;
-use file::{Facts, Own};
+use file::{Belows, Own};
 use round::Round;
 use stream::Stream;
 use turns::Turns;
@@ -214,8 +214,6 @@ struct Fetcher {
     /// What all of these hold that was not read, and bytes that were handed to the kernel for them and not counted yet: summed as it comes about.
     unused: Arc<Unused>,
     issued: Arc<AtomicU64>,
-    /// What opening a file has to know of the device that it lies on.
-    devices: HashMap<DeviceId, Facts>,
     walks: HashMap<usize, Walk>,
     memory: MemorySources,
     contention: Contention,
@@ -248,6 +246,7 @@ struct Fetcher {
     wishes: Wishes,
     /// Devices that could not be measured well yet.
     tried: HashMap<DeviceId, Tried>,
+    below: Belows,
     explain: Explain,
 }
 
@@ -296,7 +295,6 @@ impl Fetcher {
             files: HashMap::new(),
             unused: Arc::default(),
             issued: Arc::default(),
-            devices: HashMap::new(),
             walks: HashMap::new(),
             peers: Peers::of(&memory.shared_file()),
             turns: Turns::default(),
@@ -317,6 +315,7 @@ impl Fetcher {
             start: Instant::now(),
             notes,
             tried: HashMap::new(),
+            below: Belows::default(),
             explain: Explain::new(wishes.explain.take()),
             wishes,
         };
@@ -382,7 +381,7 @@ impl Fetcher {
         if wanted != self.process.release_done.load(SeqCst) {
             self.engine.drain();
             self.files.clear();
-            self.devices.clear();
+            self.below = Belows::default();
             let until_us = self.process.release_until_us.load(SeqCst);
             let rest = || Duration::from_micros(until_us.saturating_sub(raw::monotonic_us()));
             self.engine.settle(rest());
@@ -525,7 +524,7 @@ impl Fetcher {
             None => self.files.retain(|file, own| is_kept(*file, own)),
         }
         if self.files.is_empty() {
-            self.devices.clear();
+            self.below = Belows::default();
         }
     }
 

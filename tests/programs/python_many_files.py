@@ -1,0 +1,85 @@
+"""Many files that are cached, and then cold, in DIR: says `well` if cached ones cost no list and cold ones are on it, `no cachestat` where the kernel
+doesn't tell.
+
+    python_many_files.py DIR            cached, then cold
+    python_many_files.py --cold DIR     cold only
+"""
+
+import ctypes
+import os
+import sys
+
+import outrider
+
+FILES, SIZE = 480, 8192
+directory = sys.argv[-1]
+paths = [os.path.join(directory, f"f{i}") for i in range(FILES)]
+
+
+def counts():
+    """Whether the kernel counts cached pages."""
+    words = (ctypes.c_uint64 * 7)()
+    at = ctypes.addressof(words)
+    with open(paths[0], "rb") as file:
+        call = ctypes.CDLL(None).syscall
+        return call(451, file.fileno(), ctypes.c_void_p(at), ctypes.c_void_p(at + 16), 0) == 0 and words[2] > 0
+
+
+def write(cold):
+    for path in paths:
+        with open(path, "wb") as file:
+            file.write(b"x" * SIZE)
+            if cold:
+                file.flush()
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def declared(files):
+    """How many of the files came to be on a list."""
+    before = outrider.stats().declared_bytes
+    with outrider.ahead(*files) as coming:
+        coming.wait()
+    return (outrider.stats().declared_bytes - before) // SIZE
+
+
+class Draws:
+    def __iter__(self):
+        return iter(range(FILES))
+
+    def __len__(self):
+        return FILES
+
+
+class Files:
+    paths = paths
+
+    def __len__(self):
+        return FILES
+
+
+def epoch(sampler):
+    before = outrider.stats().declared_bytes
+    for i in sampler:
+        with open(paths[i], "rb", buffering=0) as file:
+            file.read()
+    return (outrider.stats().declared_bytes - before) // SIZE
+
+
+if "--cold" not in sys.argv:
+    write(cold=False)
+    if not counts():
+        print("no cachestat")
+        sys.exit()
+    # The first 256 are looked at now and then, and are on the list meanwhile.
+    assert declared(paths) < 320, "cached files"
+    # An epoch knows of those before it.
+    sampler = outrider.torch.prefetch(Draws(), Files())
+    assert 0 in (epoch(sampler) for _ in range(10)), "epochs of cached files"
+    # However many were cached, a cold one is not left out, nor what comes after it.
+    write(cold=True)
+    after = epoch(sampler)
+    assert after > 0, "an epoch of cold files"
+write(cold=True)
+assert declared(paths) == FILES, "cold files"
+print("well")
