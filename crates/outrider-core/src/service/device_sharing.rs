@@ -47,12 +47,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
             let window = p.window().filter(|_| !by_blocks);
             let late = |at| service.kernel.since(at) < STREAMS;
             let (in_flight, streams) = p.in_flight(late);
-            let at_once = match streams > 0 && in_flight >= 2 * READAHEAD {
-                _ if by_blocks => LEAST_BLOCK,
-                // Streams are read by the kernel's windows.
-                true => at_once.max(READAHEAD),
-                false => at_once,
-            };
+            let at_once = if by_blocks { LEAST_BLOCK } else { at_once };
             let fetched = few
                 .then(|| service.kernel.bytes_fetched(p.pid()))
                 .flatten()?;
