@@ -329,12 +329,19 @@ fn streams_that_stop_cost_little() {
             "phases?file=900M&phase=0,0,hops,65536,3000,0,4194304,100",
             "phases?file=400M&phase=0,0,skip,4096,2000,0,2097152,100",
         ] {
-            let trace = generate(spec).unwrap();
-            let (with, _) = ours(&trace, &machine).unwrap();
-            let stock = run(&trace, &machine, &mut Nothing).elapsed;
-            let ratio = with.elapsed as f64 / stock as f64;
-            // What a volume has saved up for a while hides what is fetched in vain, and is missed later.
-            let most = if device == "cloud" { 1.15 } else { 1.1 };
+            // What a volume has saved up for a while hides what is fetched in vain, and is missed later: by when somebody looks it is much or nothing. There the mean counts.
+            let (seeds, most) = if device == "cloud" {
+                (24, 1.15)
+            } else {
+                (1, 1.1)
+            };
+            let ratios = (1..=seeds).map(|seed| {
+                let trace = generate(&spec.replace('?', &format!("?seed={seed}&"))).unwrap();
+                let (with, _) = ours(&trace, &machine).unwrap();
+                let stock = run(&trace, &machine, &mut Nothing).elapsed;
+                with.elapsed as f64 / stock as f64
+            });
+            let ratio = ratios.sum::<f64>() / f64::from(seeds);
             assert!(ratio < most, "{spec} on {device}: {ratio}");
         }
     }

@@ -437,7 +437,7 @@ impl DeviceModel {
         (!self.has_head()).then(|| self.reserve())
     }
 
-    /// Bytes in flight at most while others read from the device: they wait for them a third of what their reads take anyway, or half a window of the kernel's own
+    /// Bytes in flight at most while others read from the device: they wait for them a third of what their reads take anyway, or a quarter of a window of the kernel's own
     /// readahead, if that is more. Less would only be more requests.
     pub fn beside_others(&self) -> u64 {
         // Up to a window of what an undisturbed answer took was the window before it.
@@ -446,7 +446,7 @@ impl DeviceModel {
         let undisturbed = self.answers.undisturbed();
         let undisturbed = undisturbed.map(|us| us.min(self.answers.quickest()));
         let third = undisturbed.map_or(0, busy) / 3;
-        third.next_multiple_of(PAGE).max(READAHEAD / 2)
+        third.next_multiple_of(PAGE).max(READAHEAD / 4)
     }
 
     /// Bytes in flight at most until it is known whether others read from the device: it is kept busy, and their reads wait behind ours for a
@@ -729,14 +729,14 @@ mod tests {
         let mut network = told(1000.0, far);
         network.lone_request(4096, 0, 70.0);
         assert!(network.latency_us < 300.0 && network.seeks() != Seeks::No);
-        // Beside others no more is in flight than half a window until that is told, however late the first answers come.
+        // Beside others no more is in flight than a quarter of a window until that is told, however late the first answers come.
         let mut unknown = DeviceModel::default();
         unknown.lone_request(131_072, 131_072, 1131.0);
         let bounds = [0, 15, 1].map(|answers| {
             (0..answers).for_each(|_| unknown.answered(131_072, 131_072, 1131.0));
             unknown.beside_others()
         });
-        assert_eq!(bounds[..2], [READAHEAD / 2; 2]);
+        assert_eq!(bounds[..2], [READAHEAD / 4; 2]);
         assert!(bounds[2] > 2 * READAHEAD);
     }
 

@@ -229,12 +229,15 @@ impl Disk {
             }
             count.way = count.way.max((due - self.settled).max(0) as u64);
         }
-        // No more than they have asked for since the last look, or for as long as an answer takes.
-        let back = 1 + (answer.as_micros() / LOOK.as_micros()) as usize;
-        let back = self.counts.len().checked_sub(back);
-        let then = back.and_then(|i| self.counts.get(i));
-        let since = then.map_or(u64::MAX / 2, |c| count.fetched.saturating_sub(c.fetched));
-        count.theirs = count.theirs.min(since);
+        // No more than they have asked for since the last look, or for as long as answers take, if that is known.
+        if answer > Duration::ZERO {
+            let back = 2 + (2 * answer.as_micros() / LOOK.as_micros()) as usize;
+            let back = self.counts.len().checked_sub(back);
+            let then = back.and_then(|i| self.counts.get(i));
+            let since = then.map_or(u64::MAX, |c| count.fetched.saturating_sub(c.fetched));
+            count.theirs = count.theirs.min(since);
+        }
+        count.theirs = count.theirs.min(u64::MAX / 2);
         let few = if self.suspected { FEW_MORE } else { FEW };
         let signs = self.signs(&count, few);
         let mut counts = self.counts.iter();
@@ -491,7 +494,7 @@ mod tests {
             assert!(!alone.contains(&Sharing::Shared), "{own} {parts}");
             assert_eq!(alone[199], Sharing::Exclusive, "{own} {parts}");
         }
-        for own in [0, 5, 20] {
+        for own in [0, 5, 10] {
             for foreign in [3, 5, 20] {
                 let beside = weighed(own, 0, foreign);
                 let found = beside.iter().position(|s| *s == Sharing::Suspected);

@@ -403,13 +403,13 @@ impl Engine {
         self.shared.lock().device(device, bounds).others = others;
     }
 
-    /// The kernel has so many bytes in flight on a device for a stream of long reads, where nobody runs ahead of it.
-    pub fn match_kernel(&self, device: DeviceId, bytes: u64) {
+    /// The kernel has so many bytes in flight on a device for a stream of long reads, and so many for all that go forward without gaps, where nobody runs ahead of them.
+    pub fn match_kernel(&self, device: DeviceId, bytes: u64, streaming: u64) {
         let bounds = self.shared.settings.in_flight;
         self.shared
             .lock()
             .device(device, bounds)
-            .match_kernel(bytes);
+            .match_kernel(bytes, streaming);
     }
 
     /// Whether programs have a device fetch much at once themselves, ahead of what is asked for here.

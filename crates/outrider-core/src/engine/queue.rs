@@ -73,10 +73,12 @@ pub(super) struct Device {
     pub(super) allowed: InFlight,
     /// Bounds of what is allowed, bytes.
     pub(super) bounds: (u64, u64),
-    /// The least that is in flight whoever else reads, bytes.
+    /// The least that is in flight until it is known who else reads, bytes.
     pub(super) least: u64,
     /// Bytes that the kernel has in flight there for a stream of long reads, where nobody runs ahead of it.
     pub(super) kernels: u64,
+    /// The same for all streams that go forward without gaps.
+    pub(super) streaming: u64,
     /// Whether somebody else reads from it.
     pub(super) sharing: Sharing,
     /// Other runs of ours that read from it.
@@ -156,6 +158,7 @@ impl State {
                     bounds,
                     least: bounds.0,
                     kernels: 0,
+                    streaming: 0,
                     sharing: Sharing::Exclusive,
                     others: 0,
                     handed: Arc::default(),
@@ -591,8 +594,9 @@ impl Device {
         }
     }
 
-    /// The kernel has so many bytes in flight for a stream of long reads, where nobody runs ahead of it.
-    pub(super) fn match_kernel(&mut self, bytes: u64) {
+    /// The kernel has so many bytes in flight for a stream of long reads, and for all streams, where nobody runs ahead of them.
+    pub(super) fn match_kernel(&mut self, bytes: u64, streaming: u64) {
+        self.streaming = streaming.min(self.bounds.1);
         self.kernels = bytes.min(self.bounds.1);
         self.allowed.rise_to(self.kernels);
     }
@@ -605,7 +609,9 @@ impl Device {
         let bound = match self.sharing {
             Sharing::Exclusive => alone,
             Sharing::Unknown => alone.min((self.model.unproven() / runs).max(self.least)),
-            Sharing::Shared | Sharing::Suspected => alone.min(self.model.beside_others()),
+            Sharing::Shared | Sharing::Suspected => {
+                alone.min(self.model.beside_others().max(self.streaming))
+            }
         };
         // With less in flight than without us the program would wait longer, and nobody else shorter.
         bound.max(self.kernels)
@@ -749,10 +755,10 @@ mod tests {
             d.sharing = sharing;
             let before = d.bound();
             for (kernels, least) in [(2560 << 10, 2560 << 10), (16 << 20, 8 << 20)] {
-                d.match_kernel(kernels);
+                d.match_kernel(kernels, 0);
                 assert_eq!(d.bound(), least, "{sharing:?}");
             }
-            d.match_kernel(0);
+            d.match_kernel(0, 0);
             d.allowed = InFlight::new(bounds.0..bounds.1);
             assert_eq!(d.bound(), before);
         }
@@ -772,7 +778,7 @@ mod tests {
             assert_eq!([beside, alone], [unknown / 4, unknown]);
         }
         let [_, beside, alone] = in_flight(Sharing::Shared, 0);
-        assert_eq!([beside, alone], [16 << 10, 32 << 10]);
+        assert_eq!([beside, alone], [8 << 10, 16 << 10]);
         // Nobody waits where nobody else reads.
         let [issued, beside, alone] = in_flight(Sharing::Exclusive, 16 << 20);
         assert_eq!([issued, beside, alone], [2 << 20, u64::MAX, u64::MAX]);

@@ -46,7 +46,11 @@ impl<K: Kernel> Readers for Followed<'_, K> {
             let by_blocks = walks || service.is_remembering();
             let window = p.window().filter(|_| !by_blocks);
             let late = |at| service.kernel.since(at) < STREAMS;
-            let (in_flight, streams) = p.in_flight(late);
+            let (in_flight, at) = p.in_flight();
+            let in_flight = if late(at) { in_flight } else { 0 };
+            let in_flight = in_flight.min(2 * longest);
+            let streaming =
+                p.streaming(late) as u64 * in_flight.max(2 * p.window().unwrap_or(READAHEAD));
             let at_once = if by_blocks { LEAST_BLOCK } else { at_once };
             let fetched = few
                 .then(|| service.kernel.bytes_fetched(p.pid()))
@@ -56,11 +60,12 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                 fetched,
                 at_once: at_once.min(longest),
                 window: window.map(|window| window.min(longest)),
-                in_flight: streams as u64 * in_flight.min(2 * longest),
-                way: match streams {
+                in_flight,
+                streaming,
+                way: match streaming {
                     0 if p.read().1 == 0 || by_blocks => u64::MAX,
-                    0 => THREADS * at_once,
-                    _ => streams as u64 * in_flight,
+                    0 => THREADS * at_once.max(in_flight),
+                    bytes => bytes,
                 },
             })
         };

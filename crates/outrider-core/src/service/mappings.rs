@@ -93,10 +93,9 @@ impl<K: Kernel> Service<K> {
         if ranges.is_empty() {
             return (touching, asked);
         }
-        let windows = self.kernel_reads_ahead(key);
         let plain = m.detector.streams.latest().is_some_and(|s| s.plain());
         if let Some(process) = self.processes.get_mut(i).filter(|_| plain) {
-            process.streams(u64::MAX - key.ino, windows, self.kernel.now());
+            process.streams(u64::MAX - key.ino, self.kernel.now());
         }
         let out = self.fetch(Intent::new(key, &ranges, Origin::Mapped));
         self.stake_mapped(key, &mut m.detector.streams, &limits.funds, &out);

@@ -186,8 +186,8 @@ pub(super) struct ProcState {
     reads: u64,
     bytes: u64,
     /// Bytes that the kernel would have in flight for its streams' longest reads of late, and when it made the last of all.
-    in_flight: u64,
-    /// These streams, and when each was asked for last, the latest last.
+    in_flight: (u64, Moment),
+    /// Streams that go forward without gaps, and when each was asked for last, the latest last.
     streams: Vec<(u64, Moment)>,
     /// Bytes that the kernel has been given hints of beside the service, and the requests that these become.
     hinted: (u64, u64),
@@ -217,7 +217,7 @@ impl ProcState {
             sampling: Sampling::default(),
             reads: 0,
             bytes: 0,
-            in_flight: 0,
+            in_flight: (0, Moment::BEGINNING),
             streams: Vec::new(),
             hinted: (0, 0),
             walked: None,
@@ -337,10 +337,14 @@ impl ProcState {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// For a read of this stream of its, by a number that it has alone, the kernel would have so many bytes in flight.
-    pub(super) fn streams(&mut self, stream: u64, bytes: u64, now: Moment) {
-        let faded = self.in_flight - self.in_flight / FADES;
-        self.in_flight = faded.max(bytes);
+    /// For a read of one of its streams the kernel would have so many bytes in flight.
+    pub(super) fn reads_at_once(&mut self, bytes: u64, now: Moment) {
+        let faded = self.in_flight.0 - self.in_flight.0 / FADES;
+        self.in_flight = (faded.max(bytes), now);
+    }
+
+    /// This stream of its, by a number that it has alone, goes forward without gaps.
+    pub(super) fn streams(&mut self, stream: u64, now: Moment) {
         self.streams.retain(|(other, _)| *other != stream);
         if self.streams.len() == MOST_STREAMS {
             self.streams.remove(0);
@@ -348,10 +352,14 @@ impl ProcState {
         self.streams.push((stream, now));
     }
 
-    /// Bytes that the kernel would have in flight for each of its streams' longest reads of late, and how many there were since then.
-    pub(super) fn in_flight(&self, since: impl Fn(Moment) -> bool) -> (u64, usize) {
-        let streams = self.streams.iter().filter(|(_, at)| since(*at)).count();
-        (self.in_flight, streams)
+    /// Bytes that the kernel would have in flight for its streams' longest reads of late, and when it made the last of all.
+    pub(super) fn in_flight(&self) -> (u64, Moment) {
+        self.in_flight
+    }
+
+    /// How many of its streams went forward without gaps at such a moment.
+    pub(super) fn streaming(&self, late: impl Fn(Moment) -> bool) -> usize {
+        self.streams.iter().filter(|(_, at)| late(*at)).count()
     }
 
     /// Bytes that it has read, and in how many reads.

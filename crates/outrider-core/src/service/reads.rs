@@ -390,15 +390,13 @@ impl<K: Kernel> Service<K> {
         let streams = self.desc(i, e.fd).map(|d| &d.detector.streams);
         let plain = streams.and_then(|s| s.latest()).is_some_and(|s| s.plain());
         let stream = u64::from(e.fd) << 32 | streams.map_or(0, |s| s.which()) as u64;
-        let windows = self.kernel_reads_ahead(key);
+        let in_flight = heard.len().min(clip) * if plain { 2 } else { 1 };
         if let Some(process) = self.processes.get_mut(i) {
-            let at_once = heard.len().min(clip);
-            let windows = windows.max(2 * process.window().unwrap_or(0));
-            let in_flight = match plain {
-                true => windows.max(2 * at_once),
-                false => at_once,
-            };
-            process.streams(stream, in_flight, self.kernel.now());
+            let now = self.kernel.now();
+            process.reads_at_once(in_flight, now);
+            if plain {
+                process.streams(stream, now);
+            }
         }
         let forward = first.is_none_or(|r| r.start >= e.offset);
         let is_long = heard.len() > heard.limits.funds.long;

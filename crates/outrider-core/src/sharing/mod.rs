@@ -14,8 +14,8 @@ use std::time::Duration;
 use outrider_sys::counters;
 
 use crate::clock::{Clock, Moment};
-use crate::device::Sharing;
 use crate::device::sharing::{AHEAD, Count, Disk, LATER, LOOK, SURE};
+use crate::device::{READAHEAD, Sharing};
 use crate::engine::{Engine, Load};
 use others::{Fetched, Others, Own};
 pub use process::Process;
@@ -69,6 +69,8 @@ pub struct Program {
     pub window: Option<u64>,
     /// Bytes that the kernel has in flight at once for the longest reads of its streams, where nobody runs ahead of them.
     pub in_flight: u64,
+    /// Bytes that the kernel has in flight at once for all its streams that go forward without gaps.
+    pub streaming: u64,
     /// Bytes that it may have on its way, if that is known.
     pub way: u64,
 }
@@ -445,8 +447,11 @@ impl DeviceSharing {
         } = counts;
         let fetched = |list: &Vec<Program>| list.iter().map(|p| p.fetched).sum::<u64>();
         let fetched = programs.as_ref().map_or(0, fetched);
-        let kernels = programs.iter().flatten().map(|p| p.in_flight);
-        let kernels = kernels.max().unwrap_or(0);
+        let long = programs.iter().flatten().map(|p| p.in_flight);
+        let long = long.filter(|bytes| *bytes > 2 * READAHEAD);
+        let unarrived: u64 = long.clone().map(|bytes| bytes - 2 * READAHEAD).sum();
+        let long = long.max().unwrap_or(0);
+        let streaming = programs.iter().flatten().map(|p| p.streaming).sum();
         let theirs = programs.iter().flatten().map(|p| p.way);
         let theirs = theirs.fold(0, u64::saturating_add);
         let block = programs
@@ -493,7 +498,7 @@ impl DeviceSharing {
             d.walked = walks;
             // Whoever reads there waits behind what is on its way.
             let model = engine.model(load.device);
-            let answer = model.takes(way).unwrap_or_default();
+            let answer = model.takes(way + unarrived).unwrap_or_default();
             d.look(count, answer);
             d.told = there.iter().any(|run| run.sees_somebody);
             engine.share(load.device, d.sharing());
@@ -503,7 +508,7 @@ impl DeviceSharing {
                 self.rooms.push((load.device, room));
             }
             engine.disturb(load.device, hints);
-            engine.match_kernel(load.device, kernels);
+            engine.match_kernel(load.device, long, streaming);
             if is_counted && d.sharing == Sharing::Exclusive && known != d.sharing {
                 engine.deepen(load.device);
             }
@@ -551,6 +556,7 @@ mod tests {
                 at_once: READ,
                 window: Some(2 * READ),
                 in_flight: 2 * READ,
+                streaming: 2 * READ,
                 way: 2 * READ,
             }]);
             sharing.cut_windows(&mut now, &[load]);
