@@ -608,10 +608,10 @@ impl Device {
         let alone = (self.allowed.bound() / runs).max(self.bounds.0);
         let bound = match self.sharing {
             Sharing::Exclusive => alone,
-            Sharing::Unknown => alone.min((self.model.unproven() / runs).max(self.least)),
-            Sharing::Shared | Sharing::Suspected => {
-                alone.min(self.model.beside_others().max(self.streaming))
+            Sharing::Unknown | Sharing::Suspected => {
+                alone.min((self.model.unproven() / runs).max(self.least))
             }
+            Sharing::Shared => alone.min(self.model.beside_others().max(self.streaming)),
         };
         // With less in flight than without us the program would wait longer, and nobody else shorter.
         bound.max(self.kernels)
@@ -636,8 +636,8 @@ impl Device {
             Sharing::Exclusive => u64::MAX,
             _ if streams => Holder::Walks.share(self.bound()),
             // The walking program may have a window of its own on its way.
-            Sharing::Shared | Sharing::Suspected => self.bound() / 2,
-            Sharing::Unknown => self.bound(),
+            Sharing::Shared => self.bound() / 2,
+            Sharing::Unknown | Sharing::Suspected => self.bound(),
         }
     }
 
@@ -646,8 +646,8 @@ impl Device {
     fn breath(&self) -> u64 {
         match self.sharing {
             _ if self.model.seeks() != Seeks::Yes => u64::MAX,
-            Sharing::Shared | Sharing::Suspected => self.model.quantum() / 2,
-            Sharing::Exclusive | Sharing::Unknown => 2 * self.model.quantum(),
+            Sharing::Shared => self.model.quantum() / 2,
+            Sharing::Exclusive | Sharing::Unknown | Sharing::Suspected => 2 * self.model.quantum(),
         }
     }
 

@@ -43,8 +43,8 @@ impl<K: Kernel> Service<K> {
         let model = self.model(device);
         // What is on its way beside somebody comes in pieces of which there is room for one.
         let most = match self.sharing(key) {
-            Sharing::Shared | Sharing::Suspected => model.beside_others(),
-            Sharing::Unknown | Sharing::Exclusive => u64::MAX,
+            Sharing::Shared => model.beside_others(),
+            _ => u64::MAX,
         };
         let Some(file) = self.files.get_mut(&key) else {
             return plan::Plan::default();

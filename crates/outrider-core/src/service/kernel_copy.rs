@@ -113,12 +113,12 @@ impl<K: Kernel> Service<K> {
         let most = match facts.sharing {
             // No more would be asked for than the kernel does, and its windows begin anew behind what it finds cached, until they have gone.
             Sharing::Shared => return true,
-            Sharing::Unknown | Sharing::Suspected => {
+            Sharing::Unknown => {
                 self.begin_sharing(self.device(m.key));
                 return true;
             }
-            Sharing::Exclusive if facts.model.has_latency() => AHEAD,
-            Sharing::Exclusive => AT_FIRST,
+            _ if facts.model.has_latency() => AHEAD,
+            Sharing::Suspected | Sharing::Exclusive => AT_FIRST,
         };
         for _ in 0..PIECES {
             let Some(file) = self.files.get(&m.key) else {
