@@ -463,7 +463,7 @@ fd = os.open('disk/file', os.O_RDONLY)
 os.posix_fadvise(fd, 32 << 20, 0, os.POSIX_FADV_DONTNEED)
 for _ in range((44 << 20) // 16384): os.read(fd, 16384)
 ";
-    disk.does("model", &["nvme"]);
+    disk.does("model", &["remote"]);
     // Not to the end: all of the file would be cached again before, and the rest of it left to the hooks.
     eventually(|| {
         let whole = File::open(&file).unwrap();
