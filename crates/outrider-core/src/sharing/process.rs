@@ -13,8 +13,6 @@ pub struct Process<'a> {
     pub system: &'a System,
     /// Bytes of the longest requests.
     pub chunk: u64,
-    /// Pages that were fetched one by one beside the engine, of what it was asked for afterwards.
-    pub pages: u64,
 }
 
 impl Process<'_> {

@@ -183,7 +183,6 @@ impl Fetcher {
             engine: &self.engine,
             system: &self.system,
             chunk: self.chunk,
-            pages: 0,
         };
         (&mut self.sharing, own)
     }

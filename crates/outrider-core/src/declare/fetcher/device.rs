@@ -313,7 +313,6 @@ impl Fetcher {
         let fetch = |h: &Arc<Handle>| self.engine.fetch_now(h, range);
         let asked = own.handle.as_ref().is_some_and(fetch);
         if asked {
-            self.pages.set(self.pages.get() + 1);
             own.view.begin(PageRange::new(page, page + 1), now);
             own.view.complete(PageRange::new(page, page + 1), now);
             self.process.count(Figure::Fetched, PAGE);

@@ -18,7 +18,6 @@ mod sweep;
 mod turns;
 mod writeback;
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -234,8 +233,6 @@ struct Fetcher {
     /// Who else reads from the devices.
     sharing: DeviceSharing,
     system: System,
-    /// Pages that were fetched one by one, to see what a device does.
-    pages: Cell<u64>,
     /// Bytes yet to be fetched until the cache that others had left when this began has made room. Until then the kernel takes pages of ours as
     /// well, which says nothing of how much memory there is.
     stale: u64,
@@ -306,7 +303,6 @@ impl Fetcher {
             writer: Writer::default(),
             sharing: DeviceSharing::default(),
             system: System::new(clock),
-            pages: Cell::new(0),
             stale: 0,
             memory,
             contention,

@@ -46,7 +46,6 @@ impl Fetcher {
             engine: &self.engine,
             system: &self.system,
             chunk: chunks.fold(PAGE, u64::max),
-            pages: self.pages.get(),
         };
         (&mut self.sharing, own)
     }
