@@ -453,7 +453,13 @@ impl DeviceSharing {
         let long = long.max().unwrap_or(0);
         let streaming = programs.iter().flatten().map(|p| p.streaming).sum();
         let theirs = programs.iter().flatten().map(|p| p.way);
-        let theirs = theirs.fold(0, u64::saturating_add);
+        let theirs = theirs.reduce(u64::saturating_add);
+        // A process that has the engine for itself lists nobody, and reads all the same.
+        let own_bytes = asked.map_or(0, |(bytes, _)| bytes);
+        let (theirs, own_read) = match theirs {
+            Some(theirs) => (theirs, fetched),
+            None => (2 * READAHEAD, own_bytes),
+        };
         let block = programs
             .iter()
             .flatten()
@@ -490,7 +496,7 @@ impl DeviceSharing {
                     delivered: read.bytes,
                     asked,
                     way,
-                    fetched,
+                    fetched: own_read,
                     theirs,
                 })
             });
