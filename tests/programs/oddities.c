@@ -137,6 +137,53 @@ static void *end_later(void *arg)
 	return 0;
 }
 
+static void read_cold(int fd)
+{
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	warm_up(fd);
+}
+
+/* Pages that are mapped in a child where a mapping with MADV_DONTFORK was, when the child has read FILE, and its own child after it. */
+static void hole(const char *when, int fd, size_t pages)
+{
+	const size_t page = 4096;
+	char *at = mmap(0, pages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED || madvise(at, pages * page, MADV_DONTFORK))
+		exit(1);
+	fflush(stdout);
+	pid_t child = fork();
+	for (int generation = 1; child == 0 && generation <= 2; generation++) {
+		char line[100];
+		unsigned char cached;
+		size_t mapped = 0;
+		read_cold(fd);
+		for (size_t i = 0; i < pages; i++)
+			mapped += mincore(at + i * page, page, &cached) == 0;
+		int n = snprintf(line, sizeof line, "%s, hole of %zu pages, generation %d: %zu mapped\n", when, pages, generation,
+				 mapped);
+		write(1, line, (size_t)n);
+		child = generation == 1 ? fork() : 0;
+		if (child) {
+			waitpid(child, 0, 0);
+			_exit(0);
+		}
+	}
+	if (child == 0)
+		_exit(0);
+	waitpid(child, 0, 0);
+	munmap(at, pages * page);
+}
+
+static void holes(int fd)
+{
+	const size_t sizes[] = { 1, 16, 200, 213, 300, 426, 427, 2000 };
+	for (int known = 0; known < 2; known++) {
+		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+			hole(known ? "after reads" : "before reads", fd, sizes[i]);
+		read_cold(fd);
+	}
+}
+
 static volatile sig_atomic_t broken;
 static void lease_broken(int signal) { broken += signal == SIGIO; }
 
@@ -224,6 +271,8 @@ int main(int argc, char **argv)
 		for (int i = 0; i < 300 && write(ends[1], block, 4096) == 4096; i++)
 			n += read(ends[0], block, 4096);
 		printf("%ld bytes through the pipe\n", n);
+	} else if (!strcmp(argv[1], "holes")) {
+		holes(fd);
 	} else if (!strcmp(argv[1], "leader")) {
 		pthread_t other;
 		pthread_create(&other, 0, end_later, "the last thread");

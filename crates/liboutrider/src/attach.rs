@@ -10,6 +10,8 @@
 //! A forked child must not write into its parent's memory. It does not have it (MADV_DONTFORK), and the page `Local`, which says where it is, is
 //! marked MADV_WIPEONFORK (Linux 4.14), so that a child of fork, of raw clone and of anything else that copies the address
 //! space finds it zero and attaches anew. What a child knows of where its parent's memory was says nothing about what is there. A vfork child shares the memory and is meant to.
+//! Both kinds of memory lie behind that page, in room that is taken at the start. Where the kernel chose, it would choose the hole that a
+//! mapping of the program with MADV_DONTFORK leaves in a child, and a wild access there would find us instead of nothing.
 //!
 //! Before a process gives up rights (its user, capabilities, root, namespaces, system calls) the memory goes, too: what it may do then is
 //! another matter, and another service's.
@@ -37,6 +39,8 @@ pub struct Local {
     pid: AtomicU32,
     /// Memory that this process has handed to the service. See [`SHARED`].
     shared: [AtomicPtr<u8>; 2],
+    /// Whether this process has used the parts of [`ROOM`].
+    used: [AtomicBool; 2],
     /// Descriptors known not to be ours, a bit each, while the process has no entry to note that in.
     ignored: [AtomicU64; MAX_FDS / 64],
 }
@@ -50,6 +54,7 @@ static NOBODYS: Local = Local {
     handed: AtomicU32::new(0),
     pid: AtomicU32::new(0),
     shared: [const { AtomicPtr::new(null_mut()) }; 2],
+    used: [const { AtomicBool::new(false) }; 2],
     ignored: [const { AtomicU64::new(0) }; MAX_FDS / 64],
 };
 /// This process or an ancestor since exec has attached.
@@ -63,6 +68,12 @@ pub const LISTS: u8 = 2;
 /// Memory that the service has been handed, of this process or, in a child that has not handed over any, of its parent. There it is a hole, in which the
 /// child may have put something else by now.
 static SHARED: [AtomicPtr<u8>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
+
+/// Room for what a process keeps by itself, which children of fork(2) find zero, and behind it for what it hands over. Null: there is none,
+/// and the kernel chooses.
+static ROOM: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+const OWN: usize = 0;
+const HANDED: usize = 1;
 
 /// No service is named in the environment, or this process cannot reach it.
 const OFF: u64 = 0;
@@ -279,30 +290,62 @@ pub fn copied() {
     // Where the parent's memory was is a hole, which a hook that a signal handler forked in may still look into.
     for place in &SHARED {
         let at = place.swap(null_mut(), Ordering::AcqRel);
-        if !at.is_null() && !CONFINED.load(Ordering::Relaxed) {
-            mapped::map_hole(at, PROC_BYTES);
+        if at.is_null() {
+            continue;
+        }
+        let filled = !CONFINED.load(Ordering::Relaxed) && mapped::map_hole(at, PROC_BYTES);
+        if !filled && is_in_room(at) {
+            ROOM.store(null_mut(), Ordering::Relaxed);
         }
     }
 }
 
-/// The page that a forked child finds zero. `false` where the kernel can't make one.
+fn is_in_room(at: *mut u8) -> bool {
+    let room = ROOM.load(Ordering::Relaxed);
+    !room.is_null() && at == room.wrapping_add(HANDED * PROC_BYTES)
+}
+
+/// A part of [`ROOM`], for the first time in this process.
+fn part(which: usize) -> Option<*mut u8> {
+    let room = ROOM.load(Ordering::Relaxed);
+    let unknown = |place: &AtomicPtr<u8>| !place.load(Ordering::Acquire).is_null();
+    // A child of a bare system call, which does not know yet what is where its parent's memory was.
+    if room.is_null() || which == HANDED && SHARED.iter().any(unknown) {
+        return None;
+    }
+    let used = local()?.used.get(which)?.swap(true, Ordering::Relaxed);
+    (!used).then_some(room.wrapping_add(which * PROC_BYTES))
+}
+
+/// The page that a forked child finds zero, and the room behind it. `false` where the kernel can't make one.
 fn make_local() -> bool {
-    let Some(local) = mapped::map(size_of::<Local>()) else {
+    const PAGE: usize = size_of::<Local>();
+    // Where memory is committed strictly only what is used is taken.
+    let strict = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_STRICT != 0;
+    let with_room = match strict {
+        true => None,
+        false => mapped::map(PAGE + 2 * PROC_BYTES),
+    };
+    let Some(local) = with_room.or_else(|| mapped::map(PAGE)) else {
         return false;
     };
-    // SAFETY: an anonymous page; advised before anything points to it.
+    let wiped = PAGE + with_room.map_or(0, |_| PROC_BYTES);
+    // SAFETY: anonymous memory; advised before anything points to it.
     unsafe {
-        let wiped = raw::syscall6(
+        let done = raw::syscall6(
             libc::SYS_madvise,
             local as usize,
-            size_of::<Local>(),
+            wiped,
             libc::MADV_WIPEONFORK as usize,
             0,
             0,
             0,
         );
-        if wiped != 0 {
+        if done != 0 {
             return false;
+        }
+        if with_room.is_some() {
+            ROOM.store(local.wrapping_add(PAGE), Ordering::Relaxed);
         }
         LOCAL.store(local.cast(), Ordering::Release);
         libc::pthread_atfork(Some(forking), None, Some(forked));
@@ -353,12 +396,12 @@ pub fn attach() -> Option<&'static Proc> {
         if let Some(p) = current() {
             return Some(p);
         }
-        let Some(at) = mapped::map(PROC_BYTES) else {
+        let Some(at) = part(OWN).or_else(|| mapped::map(PROC_BYTES)) else {
             lose(shm::lost::MEMORY);
             give_up();
             return None;
         };
-        // SAFETY: fresh memory, for good; zero is a valid Proc. A forked child has a copy, in which it does not look.
+        // SAFETY: fresh memory, for good; zero is a valid Proc. A forked child has none or a copy, in which it does not look.
         let proc = unsafe { &*at.cast::<Proc>() };
         begin(proc);
         local()?.proc.store(at.cast(), Ordering::Release);
@@ -435,7 +478,8 @@ fn announce_first(proc: &'static Proc) -> &'static Proc {
 fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
     let strict = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_STRICT != 0;
     let reserve = if strict { PROC_BYTES_USED } else { 0 };
-    let made = handover::memory(shm::NAME, PROC_BYTES, reserve);
+    let free = part(HANDED).unwrap_or(null_mut());
+    let made = handover::memory(shm::NAME, PROC_BYTES, reserve, free);
     let Ok((fd, at)) = made else {
         lose(shm::lost::MEMORY);
         give_up();
@@ -471,7 +515,13 @@ fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
     if let Some(old) = old {
         old.take_over(new);
     }
-    mapped::unmap(at, PROC_BYTES);
+    if is_in_room(at) && mapped::map_over(at, PROC_BYTES) {
+        if let Some([_, handed]) = local().map(|l| &l.used) {
+            handed.store(false, Ordering::Relaxed);
+        }
+    } else {
+        mapped::unmap(at, PROC_BYTES);
+    }
     if sent != -(libc::EAGAIN as isize) {
         // The run is over, or out of reach.
         give_up();

@@ -23,8 +23,8 @@ unsafe impl Sync for ProcMemory {}
 impl ProcMemory {
     /// New memory, and the descriptor by which it is handed over.
     pub fn new() -> io::Result<(ProcMemory, OwnedFd)> {
-        let (fd, at) =
-            handover::memory(shm::NAME, PROC_BYTES, 0).map_err(io::Error::from_raw_os_error)?;
+        let (fd, at) = handover::memory(shm::NAME, PROC_BYTES, 0, std::ptr::null_mut())
+            .map_err(io::Error::from_raw_os_error)?;
         // SAFETY: a new descriptor, nobody else's.
         Ok((ProcMemory { at }, unsafe { OwnedFd::from_raw_fd(fd) }))
     }

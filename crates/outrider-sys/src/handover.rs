@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use crate::mapped;
 use crate::raw::{self, syscall6};
 
 /// Bytes of a name: `outrider-`, and as many digits as a random number of 64 bits has in hexadecimal.
@@ -503,8 +504,14 @@ const CREDENTIALS_BYTES: usize = 16 + size_of::<Peer>();
 
 /// Memory of `len` bytes that may be handed over, and its mapping: nobody can change its length any more. Children of fork(2) don't have it.
 /// `reserve` bytes are taken at once, where that is demanded: where memory is committed strictly a page for which nothing is left is
-/// SIGBUS when it is first touched; here it is an answer.
-pub fn memory(name: &core::ffi::CStr, len: usize, reserve: usize) -> Result<(i32, *mut u8), i32> {
+/// SIGBUS when it is first touched; here it is an answer. It lies in the place of a mapping of ours at `place`, or where the kernel chooses
+/// if that is null.
+pub fn memory(
+    name: &core::ffi::CStr,
+    len: usize,
+    reserve: usize,
+    place: *mut u8,
+) -> Result<(i32, *mut u8), i32> {
     // A limit on the size of files (RLIMIT_FSIZE) counts here, too, and would end the process with SIGXFSZ.
     let mut limit = [0u64; 2];
     let (which, at) = (libc::RLIMIT_FSIZE as usize, limit.as_mut_ptr() as usize);
@@ -546,19 +553,18 @@ pub fn memory(name: &core::ffi::CStr, len: usize, reserve: usize) -> Result<(i32
         if reserve > 0 && !raw::fallocate(fd, 0, reserve) {
             return give_up(-(libc::ENOMEM as isize));
         }
-        let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-        let shared = libc::MAP_SHARED as usize;
-        let at = syscall6(libc::SYS_mmap, 0, len, access, shared, number, 0);
-        if (-4095..=0).contains(&at) {
-            return give_up(at);
-        }
+        let Some(at) = mapped::map_file(fd, len, place) else {
+            return give_up(-(libc::ENOMEM as isize));
+        };
         let advice = libc::MADV_DONTFORK as usize;
         let r = syscall6(libc::SYS_madvise, at as usize, len, advice, 0, 0, 0);
         if r < 0 {
-            syscall6(libc::SYS_munmap, at as usize, len, 0, 0, 0, 0);
+            if place.is_null() || !mapped::map_over(place, len) {
+                mapped::unmap(at, len);
+            }
             return give_up(r);
         }
-        Ok((fd, at as *mut u8))
+        Ok((fd, at))
     }
 }
 

@@ -151,7 +151,8 @@ impl Remembered {
 
     /// Makes the log that hooks write, of the run that has this secret.
     pub fn make_log(&mut self, secret: u64) {
-        let Ok((fd, at)) = handover::memory(needs::NAME, needs::BYTES, 0) else {
+        let Ok((fd, at)) = handover::memory(needs::NAME, needs::BYTES, 0, std::ptr::null_mut())
+        else {
             return;
         };
         // What is mapped there no child would have.

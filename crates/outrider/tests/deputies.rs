@@ -471,7 +471,8 @@ fn large_tables_of_programs_cost_no_memory() {
 #[test]
 fn memory_is_whose_it_is_mapped_by() {
     use outrider_sys::standing::Watch;
-    let (fd, at) = outrider_sys::handover::memory(c"mapped", 8192, 0).unwrap();
+    let (fd, at) =
+        outrider_sys::handover::memory(c"mapped", 8192, 0, std::ptr::null_mut()).unwrap();
     // SAFETY: made just now, nobody else's.
     let fd: std::os::fd::OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
     let st = rustix::fs::fstat(&fd).unwrap();

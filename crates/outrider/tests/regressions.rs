@@ -26,6 +26,7 @@ fn programs_see_what_they_saw_without_us() {
         "vfork",
         "vfork_dup",
         "leader",
+        "holes",
     ]
     .map(|what| {
         Case::argv(what, &[oddities.as_str(), what, "big.dat"])

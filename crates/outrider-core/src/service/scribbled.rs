@@ -111,7 +111,7 @@ impl Random {
 }
 
 fn attach(socket: std::os::fd::BorrowedFd<'_>, secret: u64) -> Memory {
-    let (fd, at) = handover::memory(shm::NAME, shm::PROC_BYTES, 0).unwrap();
+    let (fd, at) = handover::memory(shm::NAME, shm::PROC_BYTES, 0, std::ptr::null_mut()).unwrap();
     let name = handover::name_of(socket).unwrap();
     let message = handover::Message {
         version: shm::VERSION,
