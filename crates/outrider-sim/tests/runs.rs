@@ -159,6 +159,31 @@ fn a_neighbour_slows_a_disk_down() {
     assert_eq!(beside.program.bytes, alone.program.bytes);
 }
 
+/// DR7: who reads beside a stream that is a dozen times as fast as without us waits 1.3 times as long at most, 99 of his reads in 100, and never
+/// behind the queue of a disk that is ours alone.
+#[test]
+fn a_neighbour_hardly_waits() {
+    for device in ["nvme", "remote"] {
+        let mut machine = Machine::of(device, 16 << 30).unwrap();
+        let (depth, pause) = (1, 300_000);
+        machine.neighbour = Some(Neighbour { depth, pause });
+        let trace = generate("reverse?size=1G&block=8192").unwrap();
+        let alone = run(&trace, &machine, &mut Nothing).neighbour;
+        let (with, _) = ours(&trace, &machine).unwrap();
+        let beside = with.neighbour;
+        let [alone_99, beside_99] = [alone, beside].map(|w| w.hundredth as f64);
+        assert!(
+            beside_99 <= 1.3 * alone_99,
+            "{device}: {beside:?} {alone:?}"
+        );
+        // 512 KiB, and what is on its way of the program's.
+        assert!(
+            beside.longest < alone.longest + 400_000,
+            "{device}: {beside:?}"
+        );
+    }
+}
+
 /// DR7: a program whose service sees a neighbour is told how much its own calls may have in flight beside him.
 #[test]
 fn programs_are_told_of_a_neighbour() {

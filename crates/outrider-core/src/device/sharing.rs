@@ -72,6 +72,8 @@ const FEW: u64 = 8;
 const FEW_MORE: u64 = 3;
 /// … nor is one in so many of ours and the programs', which the kernel cuts in two now and then.
 const PARTED: f64 = 1.0 / 400.0;
+/// Looks after which it is given up to wait until nothing of ours is on its way, if something always is.
+const HOLDS: u32 = 4;
 /// Requests of which their bytes say whether they are somebody else's.
 const SOME: u64 = 4 * FEW;
 
@@ -159,12 +161,22 @@ pub(crate) struct Disk {
     pub(crate) idle: u32,
     pub(crate) settled: i64,
     pub(crate) busy: Moment,
+    /// Looks since one at which nothing of ours was on its way, of those that are kept …
+    pub(crate) drained: Option<u32>,
+    /// … whether that may be waited for …
+    pub(crate) drains: bool,
+    /// … how often it was, in vain …
+    pub(crate) held: u32,
+    /// … and how many of them in succession have decided nothing.
+    pub(crate) undecided: u32,
     /// Looks that have found nobody, since somebody was seen …
     pub(crate) quiet: u32,
     /// … if anybody was …
     pub(crate) seen: bool,
-    /// … or some requests that may be all there were.
+    /// … or some requests that may be all there were …
     pub(crate) suspected: bool,
+    /// … but surely somebody's.
+    pub(crate) surely: bool,
     pub(crate) sharing: Sharing,
     /// Parts more than one that each of our requests and the programs' was seen to have.
     pub(crate) parted: f64,
@@ -187,9 +199,14 @@ impl Disk {
             idle: 0,
             settled: 0,
             busy: now,
+            drained: None,
+            drains: false,
+            held: 0,
+            undecided: 0,
             quiet: 0,
             seen: false,
             suspected: false,
+            surely: false,
             sharing: Sharing::Unknown,
             parted: PARTED,
             told: false,
@@ -208,10 +225,65 @@ impl Disk {
     /// Takes a look into account; `None`: nothing could be counted. `answer`: how long a read waits there.
     pub(crate) fn look(&mut self, count: Option<Count>, answer: Duration) {
         let Some(mut count) = count else {
-            self.counts.clear();
+            self.forget();
             self.pass(answer);
             return;
         };
+        let drained = count.way == 0 && count.asked.is_some();
+        self.weigh(&mut count, answer);
+        let few = if self.suspected { FEW_MORE } else { FEW };
+        let signs = self.signs(&count, few);
+        let mut counts = self.counts.iter();
+        let surely = counts.any(|c| count.foreign_bytes_since(c) > few * PAGE);
+        let excess = self.excess(&count, PROOF - 1).filter(|_| drained);
+        let nobody = !surely && excess.is_some_and(|bytes| bytes <= few * PAGE);
+        if self.counts.len() == COUNTED {
+            self.counts.pop_front();
+        }
+        let are_weighed = count.asked.is_some();
+        self.counts.push_back(count);
+        self.held = match drained {
+            true => 0,
+            false => self.held,
+        };
+        if drained && self.suspected {
+            self.undecided += 1;
+        }
+        self.drained = match drained {
+            true => Some(0),
+            false => self.drained.map(|looks| looks + 1),
+        };
+        if surely || signs && !are_weighed {
+            // Somebody who goes on reading is seen again soon.
+            self.seen |= self.suspected;
+            (self.suspected, self.quiet) = (true, 0);
+            self.surely |= surely && self.drains;
+            // Those were counted.
+            self.counts.drain(..self.counts.len() - 1);
+            self.drained = self.drained.filter(|looks| *looks == 0);
+            self.undecided = 0;
+        } else if nobody && self.drains && self.suspects() {
+            self.quiet = self.quiet.max(proof(answer));
+            return self.is_alone();
+        } else if signs {
+            self.quiet = 0;
+        } else {
+            return self.pass(answer);
+        }
+        self.sharing = match self.seen || self.surely {
+            true => Sharing::Shared,
+            false => Sharing::Suspected,
+        };
+    }
+
+    /// What was counted until now says nothing any more.
+    pub(crate) fn forget(&mut self) {
+        self.counts.clear();
+        (self.drained, self.held, self.undecided) = (None, 0, 0);
+    }
+
+    /// What may be on its way of what is counted now.
+    fn weigh(&mut self, count: &mut Count, answer: Duration) {
         let before = self.counts.iter().rev().take(MOMENTS);
         let before = before.map(|c| count.at_least(c));
         count.begun.1 = before.fold(count.begun.1, u64::max);
@@ -236,30 +308,32 @@ impl Disk {
             count.theirs = count.theirs.min(since);
         }
         count.theirs = count.theirs.min(u64::MAX / 2);
-        let few = if self.suspected { FEW_MORE } else { FEW };
-        let signs = self.signs(&count, few);
-        let mut counts = self.counts.iter();
-        let surely = counts.any(|c| count.foreign_bytes_since(c) > few * PAGE);
-        if self.counts.len() == COUNTED {
-            self.counts.pop_front();
-        }
-        let are_weighed = count.asked.is_some();
-        self.counts.push_back(count);
-        if surely || signs && !are_weighed {
-            // Somebody who goes on reading is seen again soon.
-            self.seen |= self.suspected;
-            (self.suspected, self.quiet) = (true, 0);
-            // Those were counted.
-            self.counts.drain(..self.counts.len() - 1);
-        } else if signs {
-            self.quiet = 0;
-        } else {
-            return self.pass(answer);
-        }
-        self.sharing = match self.seen {
-            true => Sharing::Shared,
-            false => Sharing::Suspected,
+    }
+
+    /// Bytes more than were asked for that were read, at most, since a look at which nothing of ours was on its way, so many looks ago at least.
+    fn excess(&self, count: &Count, looks: u32) -> Option<u64> {
+        let ago = self.drained.filter(|ago| *ago >= looks)?;
+        let then = self.counts.iter().rev().nth(ago as usize)?;
+        let most = count.most_bytes_since(then)?;
+        Some(most.saturating_sub(count.theirs))
+    }
+
+    /// Whether the next look is to find nothing of ours on its way: then bytes tell exactly what is somebody else's. That is wanted when somebody
+    /// has surely read, and before nobody is believed to be there who may have.
+    pub(crate) fn is_to_drain(&self, answer: Duration) -> bool {
+        let Some(last) = self.counts.back().filter(|c| c.asked.is_some()) else {
+            return false;
         };
+        let perhaps = self.excess(last, 0).is_none_or(|bytes| bytes > FEW * PAGE);
+        // What is not decided by then takes longer.
+        let enough = PROOF << self.undecided.saturating_sub(1).min(3);
+        let long_ago = self.drained.is_none_or(|looks| looks + 1 >= enough);
+        let wanted = match self.sharing {
+            _ if self.suspected => long_ago && !self.seen,
+            Sharing::Unknown => long_ago && perhaps && self.quiet + 1 >= self.enough(answer),
+            _ => false,
+        };
+        self.drains && wanted && self.held < HOLDS
     }
 
     /// Whether more requests were made than ours and the programs', which their bytes don't disprove: each of somebody else's has a page at least. What they do disprove
@@ -288,14 +362,28 @@ impl Disk {
     /// A look has found nobody.
     fn pass(&mut self, answer: Duration) {
         self.quiet += 1;
-        let enough = match self.seen {
+        if self.quiet >= self.enough(answer) && !self.is_to_drain(answer) {
+            self.is_alone();
+        }
+    }
+
+    /// Whether somebody may be there who was not seen for long.
+    fn suspects(&self) -> bool {
+        !self.seen && self.sharing != Sharing::Unknown
+    }
+
+    fn is_alone(&mut self) {
+        self.sharing = Sharing::Exclusive;
+        (self.suspected, self.surely, self.seen, self.undecided) = (false, false, false, 0);
+    }
+
+    /// Looks that must have found nobody.
+    fn enough(&self, answer: Duration) -> u32 {
+        match self.seen {
             true => ALONE,
             // Of what programs have read block by block nobody knows how many requests it was.
             false if self.walked => proof(answer).max(2 * PROOF),
             false => proof(answer),
-        };
-        if self.quiet >= enough {
-            (self.sharing, self.suspected, self.seen) = (Sharing::Exclusive, false, false);
         }
     }
 }

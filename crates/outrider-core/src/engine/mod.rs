@@ -397,6 +397,15 @@ impl Engine {
         }
     }
 
+    /// Whether a device is given nothing more for a moment, so that all that is on its way arrives.
+    pub fn hold(&self, device: DeviceId, held: bool) {
+        let bounds = self.shared.settings.in_flight;
+        self.shared.lock().device(device, bounds).held = held;
+        if !held {
+            self.shared.work.notify_all();
+        }
+    }
+
     /// How many other runs of ours read from a device.
     pub fn divide(&self, device: DeviceId, others: u32) {
         let bounds = self.shared.settings.in_flight;

@@ -65,6 +65,8 @@ pub(super) struct Device {
     pub(super) busy: Option<(Moment, u64, u64)>,
     /// Bytes issued since nothing was in flight.
     pub(super) unbroken: u64,
+    /// Nothing more is issued for a moment.
+    pub(super) held: bool,
     /// Workers that wait for an arrival.
     pub(super) waiting: u32,
     /// Threads of the lane that wait for room there.
@@ -151,6 +153,7 @@ impl State {
                     entered: 0,
                     busy: None,
                     unbroken: 0,
+                    held: false,
                     waiting: 0,
                     wait_for_room: 0,
                     model: DeviceModel::default(),
@@ -486,6 +489,9 @@ impl Device {
     fn take_group(&mut self, dropped: &mut bool) -> Option<(Vec<Request>, Class)> {
         // Two workers would each send a part of the same sweep, and a head would go to and fro between them.
         if self.issuing && (self.in_order || self.model.seeks() == Seeks::Yes) {
+            return None;
+        }
+        if self.held {
             return None;
         }
         if self.in_flight_bytes == 0 {

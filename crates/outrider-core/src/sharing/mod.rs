@@ -15,7 +15,7 @@ use outrider_sys::counters;
 
 use crate::clock::{Clock, Moment};
 use crate::device::sharing::{AHEAD, Count, Disk, LATER, LOOK, SURE};
-use crate::device::{READAHEAD, Sharing};
+use crate::device::{READAHEAD, Seeks, Sharing};
 use crate::engine::{Engine, Load};
 use others::{Fetched, Others, Own};
 pub use process::Process;
@@ -35,6 +35,10 @@ const INTERRUPTED: u32 = 8;
 /// Windows of the kernel's readahead that grow, 16, 32 and 64 KiB, before they are whole, where reads are shorter than a quarter of one (mm/readahead.c,
 /// `get_init_ra_size` and `get_next_ra_size`).
 pub(crate) const ANEW: u64 = 3;
+/// While nothing more is issued, so that all arrives, it is asked so soon again whether it has …
+const HOLD: Duration = Duration::from_micros(100);
+/// … and no longer than this.
+const HELD: Duration = LATER;
 /// Processes beyond which nobody is looked for: the look would cost more than it brings.
 pub(crate) const MOST: usize = 32;
 
@@ -104,6 +108,8 @@ pub trait Readers {
 pub struct DeviceSharing {
     at: Moment,
     disks: Vec<Disk>,
+    /// Devices that are given nothing more until the next look.
+    held: Vec<DeviceId>,
     /// Looks in succession that took too long.
     interrupted: u32,
     programs: Vec<Program>,
@@ -155,6 +161,7 @@ impl DeviceSharing {
             Sharing::Shared => true,
         };
         match self.disks.iter().all(known) {
+            _ if !self.held.is_empty() => HOLD,
             true => LATER,
             false => LOOK,
         }
@@ -166,6 +173,31 @@ impl DeviceSharing {
         if since < self.pause() {
             return;
         }
+        let held = std::mem::take(&mut self.held);
+        if since < HELD && held.iter().any(|device| engine.is_asked(*device)) {
+            self.held = held;
+            return;
+        }
+        self.look_now(since, system, engine, readers);
+        for device in held.into_iter().filter(|d| !self.held.contains(d)) {
+            engine.hold(device, false);
+        }
+    }
+
+    /// To be called before this is given up: what was held goes on.
+    pub fn release(&mut self, engine: &Engine) {
+        for device in self.held.drain(..) {
+            engine.hold(device, false);
+        }
+    }
+
+    fn look_now(
+        &mut self,
+        since: Duration,
+        system: &impl Counters,
+        engine: &Engine,
+        readers: &impl Readers,
+    ) {
         if since >= REST {
             // Nobody has looked for so long: it has to be proven anew.
             self.disks
@@ -173,7 +205,7 @@ impl DeviceSharing {
                 .for_each(|d| engine.share(d.device, Sharing::Unknown));
             self.disks.clear();
         } else if since >= IDLE {
-            self.disks.iter_mut().for_each(|d| d.counts.clear());
+            self.disks.iter_mut().for_each(Disk::forget);
         }
         for load in engine.loads() {
             let known = self.disks.iter().find(|d| d.device == load.device);
@@ -370,7 +402,7 @@ impl DeviceSharing {
         for d in &mut self.disks {
             d.uncertain = 0;
             if !looked_at(d) {
-                d.counts.clear();
+                d.forget();
             }
         }
         let looks_from = system.now();
@@ -480,6 +512,8 @@ impl DeviceSharing {
             let way = load.bytes + there.iter().map(|run| run.in_flight).sum::<u64>();
             let count = own.and_then(|(own, (least, most))| {
                 let (begun, read) = given.counted?;
+                // Nothing of anybody's is on its way.
+                let rests = read.completed + read.merged >= begun.1;
                 let after = given.after?;
                 let asked = asked.map(|a| {
                     (
@@ -497,7 +531,7 @@ impl DeviceSharing {
                     asked,
                     way,
                     fetched: own_read,
-                    theirs,
+                    theirs: if rests { 0 } else { theirs },
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
@@ -505,7 +539,14 @@ impl DeviceSharing {
             // Whoever reads there waits behind what is on its way.
             let model = engine.model(load.device);
             let answer = model.takes(way + unarrived).unwrap_or_default();
+            // A head takes a breath anyway.
+            d.drains = model.seeks() != Seeks::Yes;
             d.look(count, answer);
+            if d.is_to_drain(answer) {
+                d.held += 1;
+                self.held.push(load.device);
+                engine.hold(load.device, true);
+            }
             d.told = there.iter().any(|run| run.sees_somebody);
             engine.share(load.device, d.sharing());
             let room = d.sharing().ahead(&model, there.len() as u32, load.bytes);

@@ -34,6 +34,7 @@ impl Fetcher {
 
     /// Others are shown nothing any more.
     pub(super) fn hide(&mut self) {
+        self.sharing.release(&self.engine);
         self.sharing = DeviceSharing::default();
         self.process.rooms.set(&[]);
         self.system.hide();
