@@ -87,18 +87,24 @@ pub(crate) struct Count {
     pub(crate) issued: u64,
     /// Of the engine's, parts more than one each, as far as the bytes that they have read tell, if what lies between is as long as the programs' reads.
     pub(crate) parts: u64,
-    /// Of the programs themselves.
-    pub(crate) programs: u64,
+    /// Those that programs have made themselves.
+    pub(crate) programs: Fetches,
     /// Bytes that the disk has delivered.
     pub(crate) delivered: u64,
     /// Bytes that it may have been asked for by us and the programs: no fewer, and no more.
     pub(crate) asked: Option<(u64, u64)>,
     /// Of these, what was on its way of ours, as far as is known.
     pub(crate) way: u64,
-    /// Bytes that programs have fetched themselves.
+}
+
+/// What programs have had fetched by themselves, since whenever.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fetches {
+    pub(crate) requests: u64,
+    /// Their bytes.
     pub(crate) fetched: u64,
     /// Of these, what may have been on its way.
-    pub(crate) theirs: u64,
+    pub(crate) way: u64,
 }
 
 impl Count {
@@ -109,7 +115,8 @@ impl Count {
 
     /// Requests of ours and the programs' since `before`. Ours are cut into so many `pieces` each.
     fn own_since(&self, before: &Count, pieces: u64) -> u64 {
-        self.issued.saturating_sub(before.handed) * pieces + self.programs - before.programs
+        self.issued.saturating_sub(before.handed) * pieces + self.programs.requests
+            - before.programs.requests
     }
 
     /// How many requests since `before` seem to be somebody else's: each of ours and the programs' has so many parts more than one.
@@ -128,7 +135,7 @@ impl Count {
         };
         let asked = now.1.saturating_sub(then.0);
         let delivered = self.delivered.saturating_sub(before.delivered);
-        delivered.saturating_sub(asked + before.way + before.theirs)
+        delivered.saturating_sub(asked + before.way + before.programs.way)
     }
 
     /// How many bytes since `before` may have been somebody else's, at most. `None` where nobody knows.
@@ -136,7 +143,7 @@ impl Count {
         let (now, then) = self.asked.zip(before.asked)?;
         let asked = now.0.saturating_sub(then.1);
         let delivered = self.delivered.saturating_sub(before.delivered);
-        Some((delivered + self.way + self.theirs).saturating_sub(asked))
+        Some((delivered + self.way + self.programs.way).saturating_sub(asked))
     }
 }
 
@@ -232,10 +239,11 @@ impl Disk {
             let back = 2 + (2 * answer.as_micros() / LOOK.as_micros()) as usize;
             let back = self.counts.len().checked_sub(back);
             let then = back.and_then(|i| self.counts.get(i));
-            let since = then.map_or(u64::MAX, |c| count.fetched.saturating_sub(c.fetched));
-            count.theirs = count.theirs.min(since);
+            let fetched = count.programs.fetched;
+            let since = then.map_or(u64::MAX, |c| fetched.saturating_sub(c.programs.fetched));
+            count.programs.way = count.programs.way.min(since);
         }
-        count.theirs = count.theirs.min(u64::MAX / 2);
+        count.programs.way = count.programs.way.min(u64::MAX / 2);
         let few = if self.suspected { FEW_MORE } else { FEW };
         let signs = self.signs(&count, few);
         let mut counts = self.counts.iter();
@@ -445,7 +453,10 @@ mod tests {
             begun: (60, 60),
             handed: 40,
             issued: 40,
-            programs: 10,
+            programs: Fetches {
+                requests: 10,
+                ..Fetches::default()
+            },
             ..Count::default()
         };
         assert_eq!(now.foreign_since(&Count::default(), 1, 0.2), 0);
@@ -463,7 +474,7 @@ mod tests {
             let ours = 20;
             count.handed += ours;
             count.issued += ours;
-            count.programs += own;
+            count.programs.requests += own;
             count.begun.0 += ours + own + parts + foreign;
             count.begun.1 = count.begun.0;
             let asked = (ours * READAHEAD + own * 16384) + count.asked.unwrap().0;
@@ -472,8 +483,8 @@ mod tests {
                 Sharing::Shared => 64 << 10,
                 _ => 512 << 10,
             };
-            count.fetched += own * 16384;
-            count.theirs = u64::MAX;
+            count.programs.fetched += own * 16384;
+            count.programs.way = u64::MAX;
             bytes += foreign * PAGE;
             count.delivered = asked - count.way + bytes;
             disk.sharing
