@@ -7,6 +7,7 @@ use outrider_sys::units::{DeviceId, InodeKey};
 
 use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
+use super::sampling::{OPENINGS, Sampling};
 use super::{Service, bounds};
 use crate::clock::Moment;
 use crate::device::{DeviceModel, READAHEAD};
@@ -32,43 +33,6 @@ pub struct Place {
     pub caches: bool,
 }
 
-/// What became of what was asked for when files were opened.
-struct Openings {
-    /// The share of the latest for which anything was left to ask.
-    fruitful: f64,
-    passed: u32,
-}
-
-impl Default for Openings {
-    fn default() -> Openings {
-        Openings {
-            fruitful: 1.0,
-            passed: 0,
-        }
-    }
-}
-
-impl Openings {
-    /// Of the latest so many count, and after as many that were passed over one is tried.
-    const LATEST: u32 = 16;
-    /// With a smaller share it isn't worth trying.
-    const LEAST: f64 = 0.25;
-
-    fn are_in_vain(&self) -> bool {
-        self.fruitful < Openings::LEAST && self.passed < Openings::LATEST
-    }
-
-    fn count(&mut self, fruitful: Option<bool>) {
-        let Some(fruitful) = fruitful else {
-            self.passed += 1;
-            return;
-        };
-        self.passed = 0;
-        self.fruitful +=
-            (f64::from(u8::from(fruitful)) - self.fruitful) / f64::from(Openings::LATEST);
-    }
-}
-
 /// File systems, by their numbers, and devices.
 pub(super) struct Devices {
     places: Map<u64, Place>,
@@ -82,7 +46,8 @@ pub(super) struct Devices {
     caching: HashSet<u64>,
     /// File systems of which nothing is prefetched any more.
     left_alone: HashSet<u64>,
-    openings: HashMap<u64, Openings>,
+    /// What came of asking for files as they were opened, and how many more are passed over now.
+    openings: HashMap<u64, (Sampling, u32)>,
 }
 
 impl Devices {
@@ -149,12 +114,16 @@ impl Devices {
     /// Whether what is asked for when a file is opened would come too late again, as nearly all did lately: programs that read a file as soon as they have it open are
     /// there first. Now and then it is tried all the same.
     pub(super) fn opens_in_vain(&self, dev: u64) -> bool {
-        self.openings.get(&dev).is_some_and(Openings::are_in_vain)
+        self.openings.get(&dev).is_some_and(|(_, pass)| *pass > 0)
     }
 
     /// A file was opened, of which something was asked for (`fruitful`), nothing because all of it was there, or nothing because nobody tried.
     pub(super) fn has_opened(&mut self, dev: u64, fruitful: Option<bool>) {
-        self.openings.entry(dev).or_default().count(fruitful);
+        let (sampling, pass) = self.openings.entry(dev).or_default();
+        *pass = match fruitful {
+            Some(fruitful) => sampling.tried(fruitful, &OPENINGS),
+            None => pass.saturating_sub(1),
+        };
     }
 
     /// What looking ahead on a device may cost.
