@@ -305,7 +305,7 @@ impl StreamFacts {
         if !self.plain || device.reading.files() != 1 {
             return None;
         }
-        let clip = device.place.map_or(0, |p| p.clip);
+        let clip = device.file_system.map_or(0, |p| p.clip);
         let window = self.window.max(len.min(clip));
         let begins = match len > window / 4 {
             true => 0,
@@ -318,7 +318,7 @@ impl StreamFacts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::devices::Place;
+    use super::super::devices::FileSystem;
     use super::super::left_to_kernel::Reading;
     use super::*;
     use crate::device::{DeviceModel, READAHEAD, Sharing};
@@ -329,7 +329,7 @@ mod tests {
     fn device() -> DeviceFacts {
         DeviceFacts {
             model: DeviceModel::saved(100.0, 1000.0).unwrap(),
-            place: Some(Place {
+            file_system: Some(FileSystem {
                 chunk: Some(128 << 10),
                 clip: MIB,
                 read_ahead: 128 << 10,

@@ -18,9 +18,9 @@ use crate::source::credit::Credit;
 /// A model is asked for anew after so long: asking the engine takes its lock.
 const FRESH: Duration = Duration::from_millis(2);
 
-/// What is known of a device before anything is measured.
+/// What is known of a file system, and of the device that it lies on, before anything is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct FileSystem {
     /// Bytes that one readahead call takes; `None`: its files lie in memory.
     pub chunk: Option<u64>,
     /// The longest request that the kernel makes for a long read, bytes; 0: not known.
@@ -35,7 +35,7 @@ pub struct Place {
 
 /// File systems, by their numbers, and devices.
 pub(super) struct Devices {
-    places: Map<u64, Place>,
+    file_systems: Map<u64, FileSystem>,
     /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
     saved: HashMap<u64, DeviceModel>,
     /// What the engine said, and when.
@@ -53,7 +53,7 @@ pub(super) struct Devices {
 impl Devices {
     pub(super) fn new(keyed: Keyed, saved: HashMap<u64, DeviceModel>) -> Devices {
         Devices {
-            places: Map::with_hasher(keyed),
+            file_systems: Map::with_hasher(keyed),
             saved,
             models: HashMap::new(),
             credits: HashMap::new(),
@@ -64,18 +64,18 @@ impl Devices {
     }
 
     /// What a file system lies on, if it was looked.
-    pub(super) fn place(&self, dev: u64) -> Option<&Place> {
-        self.places.get(&dev)
+    pub(super) fn file_system(&self, dev: u64) -> Option<&FileSystem> {
+        self.file_systems.get(&dev)
     }
 
     /// A file system was looked at.
-    pub(super) fn found(&mut self, dev: u64, place: Place) {
-        self.places.insert(dev, place);
+    pub(super) fn found(&mut self, dev: u64, found: FileSystem) {
+        self.file_systems.insert(dev, found);
     }
 
     /// Whether there are so many that no more are taken in.
     pub(super) fn are_enough(&self) -> bool {
-        self.places.len() >= bounds::DEVICES
+        self.file_systems.len() >= bounds::DEVICES
     }
 
     /// What was measured of a file system at another time, by its number.
@@ -85,17 +85,17 @@ impl Devices {
 
     /// Whether opening a file shows: it is known that a server keeps it.
     pub(super) fn shows_opens(&self, dev: u64) -> bool {
-        self.place(dev).is_some_and(|p| p.shows_opens)
+        self.file_system(dev).is_some_and(|p| p.shows_opens)
     }
 
     /// The same, or nobody has looked yet.
     pub(super) fn may_show_opens(&self, dev: u64) -> bool {
-        self.place(dev).is_none_or(|p| p.shows_opens)
+        self.file_system(dev).is_none_or(|p| p.shows_opens)
     }
 
     /// The longest request that the kernel makes for a long read, bytes: no less than its readahead.
     pub(super) fn clip(&self, dev: u64) -> u64 {
-        self.place(dev).map_or(0, |p| p.clip).max(READAHEAD)
+        self.file_system(dev).map_or(0, |p| p.clip).max(READAHEAD)
     }
 
     /// The model of a device, not older than [`FRESH`].
@@ -175,7 +175,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn device_facts(&mut self, key: InodeKey) -> DeviceFacts {
         DeviceFacts {
             model: self.model(self.device(key)),
-            place: self.devices.place(key.dev).copied(),
+            file_system: self.devices.file_system(key.dev).copied(),
             sharing: self.sharing(key),
             trial: self.prefetch_trial.quiet(),
             reading: self.reading,

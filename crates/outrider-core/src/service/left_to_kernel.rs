@@ -3,7 +3,7 @@
 //! The kernel brings a stream in large folios for a third of the processor's time. So where its readahead gets as much from the device as we would, or where
 //! somebody else reads and there is no more to be had than it gets, it is not disturbed.
 
-use super::Place;
+use super::FileSystem;
 use crate::device::{DeviceModel, Seeks, Sharing};
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
@@ -81,7 +81,7 @@ pub(super) struct DeviceFacts {
     /// How it was measured.
     pub(super) model: DeviceModel,
     /// What is known without measuring.
-    pub(super) place: Option<Place>,
+    pub(super) file_system: Option<FileSystem>,
     /// Whether somebody else reads from it.
     pub(super) sharing: Sharing,
     /// What came out where it was tried whether this many readers are better left alone.
@@ -121,7 +121,7 @@ impl DeviceFacts {
         if let Some(quiet) = self.trial {
             return quiet;
         }
-        let chunk = self.place.and_then(|p| p.chunk);
+        let chunk = self.file_system.and_then(|p| p.chunk);
         let window = chunk.map_or(0, |chunk| chunk.max(self.reading.bytes));
         // A long read keeps the device busy only as long as it lasts: there must be others meanwhile.
         self.model.is_measured()
@@ -133,7 +133,7 @@ impl DeviceFacts {
     /// Whether the kernel's own readahead begins with more than any request of ours and keeps the device busy: what is read whole from its beginning is
     /// left to it. It brings that in large folios, where what is asked for comes in single pages, at up to twice the processor's time.
     fn kernel_reads_far(&self) -> bool {
-        let ahead = self.place.map_or(0, |p| p.read_ahead);
+        let ahead = self.file_system.map_or(0, |p| p.read_ahead);
         ahead >= FAR && ahead >= 2 * self.model.bandwidth_delay()
     }
 
@@ -160,7 +160,7 @@ mod tests {
         }
         DeviceFacts {
             model: DeviceModel::saved(latency, bandwidth).unwrap(),
-            place: Some(Place {
+            file_system: Some(FileSystem {
                 chunk: Some(128 << 10),
                 clip: 0,
                 read_ahead: 128 << 10,
@@ -200,7 +200,11 @@ mod tests {
                 with(|f| f.model = DeviceModel::default(), facts(FLASH, 64, 4096)),
                 vec![],
             ),
-            ("files in memory", with(|f| f.place = None, many), vec![]),
+            (
+                "files in memory",
+                with(|f| f.file_system = None, many),
+                vec![],
+            ),
             (
                 "a crowd of few bytes, but long reads",
                 facts((250.0, 4000.0), 4, 2 << 20),
@@ -233,13 +237,13 @@ mod tests {
             ),
             (
                 "the kernel reads far",
-                with(|f| f.place.as_mut().unwrap().read_ahead = FAR, few),
+                with(|f| f.file_system.as_mut().unwrap().read_ahead = FAR, few),
                 vec![Way::Begins],
             ),
             (
                 "but not far enough",
                 with(
-                    |f| f.place.as_mut().unwrap().read_ahead = FAR,
+                    |f| f.file_system.as_mut().unwrap().read_ahead = FAR,
                     facts(NETWORK, 3, 4096),
                 ),
                 vec![],

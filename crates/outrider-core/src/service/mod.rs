@@ -78,7 +78,7 @@ use crate::walk::Walker;
 use cache_users::CacheUsers;
 use descriptors::{Desc, Position};
 use devices::Devices;
-pub use devices::Place;
+pub use devices::FileSystem;
 use files::{FileState, Files};
 use heirs::Heirs;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
