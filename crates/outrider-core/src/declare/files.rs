@@ -161,10 +161,7 @@ impl Process {
                 }
             }
         }
-        state.ignoring.retain(|(_, s, _)| *s != index);
-        if let Some(slot) = state.sources.get_mut(index) {
-            *slot = None;
-        }
+        state.forget_source(index);
     }
 
     /// Forgets a file that belongs to nobody any more.

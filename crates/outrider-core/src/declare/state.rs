@@ -98,6 +98,8 @@ pub(super) struct State {
     free: Free,
     pub(super) inodes: HashMap<InodeKey, u16>,
     pub(super) sources: Vec<Option<Source>>,
+    /// No place for a source below this one is free.
+    taken: usize,
     pub(super) regions: usize,
     pub(super) fetcher: Fetcher,
     /// Thread, client, how often it said so.
@@ -121,6 +123,7 @@ impl State {
             free: Free::default(),
             inodes: HashMap::new(),
             sources: Vec::new(),
+            taken: 0,
             regions: 0,
             fetcher: Fetcher::None,
             ignoring: Vec::new(),
@@ -240,8 +243,9 @@ impl State {
 
     /// A new source at a free place below `most`.
     pub(super) fn new_source(&mut self, kind: Kind, file: u16, most: usize) -> Option<usize> {
-        let index = match self.sources.iter().position(Option::is_none) {
-            Some(i) => i,
+        let behind = self.sources.get(self.taken..).unwrap_or_default();
+        let index = match behind.iter().position(Option::is_none) {
+            Some(i) => self.taken + i,
             None => {
                 self.sources.try_reserve(1).ok()?;
                 self.sources.push(None);
@@ -268,7 +272,17 @@ impl State {
             lost: 0,
             strayed: false,
         });
+        self.taken = index + 1;
         Some(index)
+    }
+
+    /// A source is gone, and its place free.
+    pub(super) fn forget_source(&mut self, index: usize) {
+        self.ignoring.retain(|(_, s, _)| *s != index);
+        if let Some(slot) = self.sources.get_mut(index) {
+            *slot = None;
+            self.taken = self.taken.min(index);
+        }
     }
 
     /// A part of a file belongs to a source, which has no entries there yet.
