@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn of_a_stream_what_comes_next_is_asked_for() {
         let all = [MIB..2 * MIB, 3 * MIB..4 * MIB];
-        let crowd = DeviceFacts {
+        let many = DeviceFacts {
             trial: Some(true),
             ..device()
         };
@@ -389,8 +389,8 @@ mod tests {
         let half = [MIB..2 * MIB, 3 * MIB..3 * MIB + 4096];
         let cases: [(_, _, _, Option<&[ByteRange]>, _); 8] = [
             ("all", stream(), device(), Some(&all), None),
-            ("a crowd", stream(), crowd, None, None),
-            ("strided in a crowd", strided, crowd, Some(&all), None),
+            ("many files", stream(), many, None, None),
+            ("strided among many files", strided, many, Some(&all), None),
             ("beyond", short(4 * MIB), device(), Some(&all), None),
             (
                 "a part",

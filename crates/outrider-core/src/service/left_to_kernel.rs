@@ -8,7 +8,7 @@ use crate::device::{DeviceModel, Seeks, Sharing};
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;
-/// Files that are read at once, and times that what they have in flight keeps the device busy, from which on they are a crowd.
+/// Files that are read at once, and times that what they have in flight keeps the device busy, from which on they are many.
 const TIMES: u64 = 4;
 
 /// What all programs together are reading at the moment.
@@ -97,13 +97,13 @@ impl DeviceFacts {
     /// Whether what a program reads this way is left to the kernel.
     pub(super) fn leaves_to_kernel(&self, way: Way) -> bool {
         match way {
-            Way::Opens => self.is_crowded(),
+            Way::Opens => self.reads_many(),
             Way::Begins => self.kernel_reads_far(),
-            Way::Stream { plain } => plain && (self.is_crowded() || self.is_shared_flash()),
+            Way::Stream { plain } => plain && (self.reads_many() || self.is_shared_flash()),
             // A disk with a head is kept busy by the kernel's windows. The first answers may have waited for what the copy itself has asked for.
             Way::Copies => {
                 let known = self.model.is_measured() || self.model.samples() >= ANSWERS;
-                known && self.model.seeks() == Seeks::Yes || self.is_crowded()
+                known && self.model.seeks() == Seeks::Yes || self.reads_many()
             }
         }
     }
@@ -117,7 +117,7 @@ impl DeviceFacts {
     /// the device several times busy. Where heads move that is not so, however many there are: there every request should be long.
     ///
     /// Once that was tried the outcome counts.
-    fn is_crowded(&self) -> bool {
+    fn reads_many(&self) -> bool {
         if let Some(quiet) = self.trial {
             return quiet;
         }
@@ -188,10 +188,10 @@ mod tests {
         let many = facts(FLASH, 4, 4096);
         let cases = [
             ("few readers", few, vec![]),
-            ("a crowd", many, vec![Way::Opens, PLAIN, Way::Copies]),
-            ("a crowd far away", facts(NETWORK, 4, 4096), vec![]),
+            ("many files", many, vec![Way::Opens, PLAIN, Way::Copies]),
+            ("many files far away", facts(NETWORK, 4, 4096), vec![]),
             (
-                "a crowd behind a head",
+                "many files behind a head",
                 facts(HEAD, 64, 4096),
                 vec![Way::Copies],
             ),
@@ -206,7 +206,7 @@ mod tests {
                 vec![],
             ),
             (
-                "a crowd of few bytes, but long reads",
+                "few files, but long reads",
                 facts((250.0, 4000.0), 4, 2 << 20),
                 vec![Way::Opens, PLAIN, Way::Copies],
             ),

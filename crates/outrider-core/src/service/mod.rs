@@ -373,7 +373,7 @@ impl<K: Kernel> Service<K> {
         self.withdraw_if_watched();
         self.let_go_for_departing();
         self.let_go_for_starting();
-        self.go_away();
+        self.quiesce();
         self.look_at_memory();
         self.take_opened();
         if self.kernel.has_ended() || self.turns.is_census_due(self.kernel.now()) {

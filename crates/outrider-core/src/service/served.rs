@@ -112,14 +112,14 @@ impl<K: Kernel> Service<K> {
     pub(super) fn take_opened(&mut self) {
         let mut hinted = Vec::new();
         for opened in self.kernel.opened() {
-            let away = self.quiesce.is_quiesced() || self.header().watched.load(Relaxed) != 0;
-            let away = away || self.files.untouchable().contains(&opened.key);
+            let closed = self.quiesce.is_quiesced() || self.header().watched.load(Relaxed) != 0;
+            let closed = closed || self.files.untouchable().contains(&opened.key);
             let Some(file) = self.files.get_mut(&opened.key) else {
                 continue;
             };
             file.served.pending = false;
             match opened.file {
-                Some((handle, size)) if file.hold.is_open() && !away => {
+                Some((handle, size)) if file.hold.is_open() && !closed => {
                     file.set_size(size);
                     file.hold.begins(handle, opened.proc);
                     file.hold.touch(self.kernel.now());
