@@ -454,7 +454,7 @@ impl Fetcher {
             peers.join(pending >= FEW);
         }
         let process = self.process;
-        self.walks.retain(|i, _| sources.contains(i));
+        self.walks.retain(|i, _| sources.binary_search(i).is_ok());
         if sources.is_empty() {
             self.nothing_written();
         }
