@@ -17,6 +17,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_core::shm::{self, Kind};
 use outrider_graph::Kind as Step;
 use outrider_sys::raw;
+use outrider_sys::units::PAGE;
 
 use crate::descriptors::Transfer;
 use crate::graphs::{self, transfer, vectored};
@@ -382,7 +383,7 @@ hook! {
         if drops_hints() && n as isize >= 0 {
             // Checked as the caller's call would have been, and reads nothing: the range lies behind the end of every file.
             // SAFETY: integers only.
-            return unsafe { real::readahead(fd, off_t::MAX & !4095, 1) };
+            return unsafe { real::readahead(fd, off_t::MAX & -(PAGE as off_t), 1) };
         }
         if offset >= 0 && (n as isize) > 0 && descriptors::take_over(fd, offset as u64, n as u64) {
             return 0;

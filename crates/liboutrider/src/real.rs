@@ -37,7 +37,7 @@ macro_rules! syscalls {
         /// The system calls themselves, until the C library's functions are found.
         mod call {
             #![allow(non_snake_case)]
-            use super::*;
+            use super::{answer, c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t, syscall6};
             $(
                 #[cold]
                 #[allow(clippy::too_many_arguments)]

@@ -329,7 +329,7 @@ unsafe extern "C" fn getwchar_unlocked() -> c_uint {
 /// Architecture, appendix B).
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod variadic {
-    use super::*;
+    use super::{__vdprintf_chk, FILE, c_char, c_int, c_void, standard_input, vdprintf};
 
     #[cfg(target_arch = "x86_64")]
     macro_rules! scanning {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::standing::Watch;
+use outrider_sys::units::PAGE;
 use outrider_sys::{life, mapped};
 
 use crate::asked::Stamp;
@@ -32,8 +33,8 @@ const BOOK_BYTES: usize = BOARD_AT + size_of::<Board>();
 /// Bytes of what all services keep. Sparse: only touched pages cost memory.
 pub const BOOKS_BYTES: usize = (1 + HEIRS) * BOOK_BYTES;
 
-const _: () = assert!(BOARD_AT.is_multiple_of(4096));
-const _: () = assert!(BOOK_BYTES.is_multiple_of(4096));
+const _: () = assert!(BOARD_AT.is_multiple_of(PAGE as usize));
+const _: () = assert!(BOOK_BYTES.is_multiple_of(PAGE as usize));
 
 /// What one service and the runner have between them, and the processes that the service has taken in.
 pub struct Shared {

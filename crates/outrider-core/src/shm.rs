@@ -13,7 +13,7 @@
 //! [`Header`], [`FileStat`]s and [`Record`]s in memory that no program has ([`crate::shared`]).
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use outrider_sys::units::DeviceId;
+use outrider_sys::units::{DeviceId, PAGE};
 
 use outrider_sys::handover::NAME_BYTES;
 
@@ -923,7 +923,7 @@ pub const HEIR_FAILED: u32 = 4;
 /// Services beside the first, each for processes with rights of their own.
 pub const HEIRS: usize = 4;
 
-const _: () = assert!(size_of::<Header>() == 4096);
+const _: () = assert!(size_of::<Header>() == PAGE as usize);
 const _: () = assert!(size_of::<Slot>() == 64);
 const _: () = assert!(size_of::<Cell>() == 32);
 const _: () = assert!(size_of::<FileStat>() == 256);

@@ -28,6 +28,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outrider_sim::model::{self, Model};
+use outrider_sys::units::PAGE;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -274,7 +275,7 @@ fn image_size(args: &UpArgs) -> Outcome<(u64, Option<&'static str>)> {
             ));
         }
     }
-    let size = size.unwrap_or(DEFAULT_SIZE) & !4095;
+    let size = size.unwrap_or(DEFAULT_SIZE) / PAGE * PAGE;
     if size < LEAST_SIZE {
         return Err(Failure::usage(format!(
             "a disk of {size} bytes is too small; accepted are {LEAST_SIZE} and more"

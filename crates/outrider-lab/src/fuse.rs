@@ -8,6 +8,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use outrider_sys::units::PAGE;
+
 /// The largest request, bytes.
 pub const MAX_IO: u32 = 1 << 20;
 /// Bytes that a buffer for `read` must hold: the largest write and its headers.
@@ -259,7 +261,7 @@ pub fn init(
         .u16(congested)
         .u32(largest_write)
         .u32(1) // time granularity, ns
-        .u16((MAX_IO / 4096) as u16)
+        .u16((MAX_IO as u64 / PAGE) as u16)
         .u16(0);
     body.0.extend([0; 32]);
     body

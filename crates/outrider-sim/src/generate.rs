@@ -1,5 +1,7 @@
 //! Programs that are made from a few words: `seq?size=512M&block=16K`.
 
+use outrider_sys::units::PAGE;
+
 use crate::device::Nanos;
 use crate::phases::Phases;
 use crate::random::{Random, Zipf};
@@ -217,13 +219,13 @@ pub fn generate(spec: &str) -> Result<Trace, String> {
             let each = parts.first().map_or(0, |p| p.end - p.start);
             w.reads((0..each).flat_map(|k| parts.iter().map(move |p| p.start + k)))
         }
-        "mmap" => w.touches((0..w.size).step_by(4096)),
+        "mmap" => w.touches((0..w.size).step_by(PAGE as usize)),
         "mmap-stride" => w.touches((0..w.size).step_by(w.stride as usize)),
         "mmap-runs" => {
             let blocks = random.permutation(n).into_iter().take(ops as usize);
             w.touches(blocks.flat_map(|block| {
                 let from = block * w.block;
-                (from..(from + w.block).min(w.size)).step_by(4096)
+                (from..(from + w.block).min(w.size)).step_by(PAGE as usize)
             }))
         }
         "tail" => w.reads([n - 1].into_iter().chain(0..n / 2)),

@@ -27,6 +27,7 @@ use outrider_core::shared::BOOKS_BYTES;
 use outrider_core::shm::{self, Header};
 use outrider_sys::handover::{self, NAME_BYTES};
 use outrider_sys::program::{Entry, Named, Taking, has_musl, taking};
+use outrider_sys::units::PAGE;
 use outrider_sys::{mapped, raw};
 
 use crate::confined::{self, Status};
@@ -715,7 +716,7 @@ unsafe fn launch(wanted: &Wanted, status: &Status, environment: *const Text) -> 
             + named.map_or(0, |t| length(t));
         let paths = (8 + 4 * plugins::MOST) * PATH;
         let size = (variables + 8) * size_of::<Text>() + texts + 8 * DESCRIPTORS + paths + STACK;
-        let size = size.next_multiple_of(4096);
+        let size = size.next_multiple_of(PAGE as usize);
         let at = mapped::map(size)?;
         let mut arena = Arena {
             at,

@@ -104,18 +104,8 @@ impl Process {
         state.client(id)?;
         let found = self.file(&mut state, fd, false)?;
         let file = found.ok_or(libc::ENOENT)?;
-        let regions = state
-            .file_mut(file)
-            .map(|f| &mut f.regions)
-            .ok_or(libc::ENOENT)?;
-        let i = regions
-            .iter()
-            .position(|r| r.start == offset && r.source == id.index)
-            .ok_or(libc::ENOENT)?;
-        let gone = regions.remove(i);
-        state.regions = state.regions.saturating_sub(1);
-        if let Some(source) = state.source(id.index) {
-            source.list.forget_range(file, gone.start, gone.end);
+        if !state.remove_region(file, offset, id.index) {
+            return Err(libc::ENOENT);
         }
         self.drop_unused(&mut state, file);
         drop(state);

@@ -137,8 +137,15 @@ impl Process {
 
     /// Forgets a list and its regions; files that belong to nobody any more go with it, except `kept`.
     pub(super) fn drop_source(&self, state: &mut State, index: usize, kept: Option<u16>) {
-        for file in 0..state.numbers() {
-            let Some(f) = state.file_mut(file as u16) else {
+        let Some(first) = state.source(index).map(|s| s.file) else {
+            return;
+        };
+        for file in std::iter::once(first).chain(0..state.numbers() as u16) {
+            let Some(source) = state.source(index).filter(|s| s.regions > 0) else {
+                break;
+            };
+            let left = source.regions;
+            let Some(f) = state.file_mut(file) else {
                 continue;
             };
             let before = f.regions.len();
@@ -146,15 +153,15 @@ impl Process {
             let gone = before - f.regions.len();
             if gone > 0 {
                 state.regions = state.regions.saturating_sub(gone);
-                if kept != Some(file as u16) {
-                    self.drop_unused(state, file as u16);
+                if let Some(source) = state.source(index) {
+                    source.regions = left - gone;
+                }
+                if kept != Some(file) {
+                    self.drop_unused(state, file);
                 }
             }
         }
-        state.ignoring.retain(|(_, s, _)| *s != index);
-        if let Some(slot) = state.sources.get_mut(index) {
-            *slot = None;
-        }
+        state.forget_source(index);
     }
 
     /// Forgets a file that belongs to nobody any more.
@@ -173,17 +180,15 @@ impl Process {
                 n.store(0, Relaxed);
             }
         }
-        state.regions = state.regions.saturating_sub(gone.regions.len());
-        for index in 0..state.sources.len() {
-            let Some(source) = state.source(index) else {
+        for region in gone.regions {
+            let Some(source) = state.source(region.source) else {
                 continue;
             };
-            let names = source.file == file && !matches!(source.kind, Kind::Client(_));
-            if gone.regions.iter().any(|r| r.source == index) {
-                source.list.forget_file(file);
-            }
-            if names {
-                self.drop_source(state, index, None);
+            if source.file == file && !matches!(source.kind, Kind::Client(_)) {
+                self.drop_source(state, region.source, None);
+            } else {
+                let bytes = region.start..region.end;
+                source.list.forget(file, bytes, region.entries);
             }
         }
     }
@@ -214,4 +219,108 @@ fn readable(fd: i32) -> Result<libc::stat, i32> {
         return Err(libc::ESPIPE);
     }
     Ok(st)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::AtomicU32;
+
+    use super::super::{APPEND, Access, Callee, ClientId, NUMBERS};
+    use super::*;
+
+    const SIZE: u64 = 4096;
+
+    /// A process without a fetcher, and a client with a list of files that are read one after the other.
+    fn declared(files: &[File]) -> (&'static Process, ClientId) {
+        let numbers: Vec<AtomicU32> = (0..NUMBERS).map(|_| AtomicU32::new(0)).collect();
+        let process = Box::leak(Box::new(Process::new(numbers.leak())));
+        lock(&process.state).off = true;
+        let callee = Callee {
+            function: 0,
+            context: 0,
+        };
+        let id = process.client_new(callee).unwrap();
+        for file in files {
+            process.region_add(id, file.as_raw_fd(), 0, 0).unwrap();
+            let access = Access {
+                fd: file.as_raw_fd(),
+                offset: 0,
+                length: SIZE,
+                ..Access::default()
+            };
+            assert_eq!(process.request(id, &[access], APPEND), Ok(1));
+        }
+        (process, id)
+    }
+
+    fn files(n: usize) -> Vec<File> {
+        let file = || {
+            let file = rustix::fs::memfd_create("read", rustix::fs::MemfdFlags::CLOEXEC);
+            let file = File::from(file.unwrap());
+            file.set_len(SIZE).unwrap();
+            file
+        };
+        (0..n).map(|_| file()).collect()
+    }
+
+    /// The list's epoch, and the number of the entry that the program is at.
+    fn place(process: &Process, id: ClientId) -> (u32, u64) {
+        let mut state = lock(&process.state);
+        let list = &state.source(id.index).unwrap().list;
+        (list.epoch(), list.at())
+    }
+
+    /// LP2: a file that is closed once it has been read leaves the list, and whoever works ahead in it, as they are. One that is closed before it is read is read no more.
+    #[test]
+    fn what_was_read_is_closed_in_peace() {
+        let files = files(100);
+        let (process, id) = declared(&files);
+        let (epoch, _) = place(process, id);
+        for (i, file) in files[..90].iter().enumerate() {
+            let _ = process.reading(file.as_raw_fd(), 0, SIZE);
+            process.closing(file.as_raw_fd());
+            assert_eq!(place(process, id), (epoch, i as u64 + 1));
+        }
+        process.closing(files[90].as_raw_fd());
+        let (changed, at) = place(process, id);
+        assert!(changed != epoch && at == 91);
+        process.closing(files[95].as_raw_fd());
+        for file in &files[91..95] {
+            let _ = process.reading(file.as_raw_fd(), 0, SIZE);
+        }
+        let _ = process.reading(files[96].as_raw_fd(), 0, SIZE);
+        assert_eq!(place(process, id).1, 97);
+    }
+
+    /// LP1: a close allocates nothing, and the fetcher hears which files are gone, or that they are too many; a number that is free rests while others do.
+    #[test]
+    fn numbers_of_closed_files_rest() {
+        let some = files(100);
+        let (process, id) = declared(&some);
+        let room = lock(&process.state).room();
+        some.iter().for_each(|f| process.closing(f.as_raw_fd()));
+        let mut state = lock(&process.state);
+        assert_eq!(state.room(), room);
+        let gone: Vec<u16> = state.gone().unwrap().collect();
+        assert_eq!(gone, Vec::from_iter(0..100));
+        assert_eq!(state.gone().unwrap().count(), 0);
+        assert_eq!((state.regions, state.numbers()), (0, 100));
+        drop(state);
+        let mut taken = Vec::new();
+        let more = files(2000);
+        for file in &more {
+            process.region_add(id, file.as_raw_fd(), 0, 0).unwrap();
+            let mut state = lock(&process.state);
+            taken.push(process.file(&mut state, file.as_raw_fd(), false).unwrap());
+            drop(state);
+            process.closing(file.as_raw_fd());
+        }
+        let rested = |w: &[Option<u16>]| w[..64].iter().all(|n| *n != w[64]);
+        assert!(taken.windows(65).all(rested));
+        let mut state = lock(&process.state);
+        assert_eq!(state.numbers(), 100);
+        assert!(state.gone().is_none());
+    }
 }

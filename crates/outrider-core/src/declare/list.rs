@@ -9,6 +9,7 @@
 //! near the place where the program is, in front of it and behind, before it counts as outside the list.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Files that can be named at one time: 14 bits.
 pub const MAX_FILES: usize = 1 << 14;
@@ -21,7 +22,7 @@ const NEAR: u64 = 64;
 /// Entries in front in which it is looked for at last: as much as an application's cache of some megabytes makes it skip.
 const FAR: u64 = 1024;
 /// Entries kept behind the program: for reads that repeat, and for whoever follows.
-const KEPT: u64 = NEAR;
+pub(super) const KEPT: u64 = NEAR;
 
 /// A range that will be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,27 +200,23 @@ impl List {
         self.within = 0;
     }
 
-    /// The entries of one file are not to be read any more.
-    pub fn forget_file(&mut self, file: u16) {
-        for p in &mut self.entries {
-            if p.open().file == file {
-                p.length = 0;
-            }
-        }
-        self.skip_dead();
-        self.epoch = self.epoch.wrapping_add(1);
-    }
-
-    /// Nor those of one file that lie in `start..end` (bytes).
-    pub fn forget_range(&mut self, file: u16, start: u64, end: u64) {
-        for p in &mut self.entries {
+    /// What lies in `bytes` of a file is not to be read any more; it is named by some of these `entries`. What the program has passed stays: whoever follows has yet to see it.
+    pub fn forget(&mut self, file: u16, bytes: Range<u64>, entries: Range<u64>) {
+        let place = |n: u64| n.saturating_sub(self.base) as usize;
+        let end = place(entries.end).min(self.entries.len());
+        let start = place(entries.start.max(self.at)).min(end);
+        let mut forgets = false;
+        for p in self.entries.range_mut(start..end) {
             let e = p.open();
-            if e.file == file && e.offset >= start && e.end() <= end {
+            if e.file == file && e.length > 0 && bytes.start <= e.offset && e.end() <= bytes.end {
                 p.length = 0;
+                forgets = true;
             }
         }
-        self.skip_dead();
-        self.epoch = self.epoch.wrapping_add(1);
+        if forgets {
+            self.skip_dead();
+            self.epoch = self.epoch.wrapping_add(1);
+        }
     }
 
     /// Lets go of entries that the program has passed, except the last few, and of those from `follower` on, which somebody

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::list::{Entry, List, MAX_LENGTH, MAX_OFFSET};
-use super::state::State;
+use super::state::{Region, State};
 use super::{Access, Call, Callee, ClientId, Figure, Kind, LIST_MAX, MARKED, Process};
 use crate::lock;
 
@@ -182,14 +182,16 @@ impl Process {
                     state.add_region(file, 0, u64::MAX, index);
                 }
             }
-            let inside = state.file(file).is_some_and(|f| {
-                f.regions
-                    .iter()
-                    .any(|r| r.source == index && r.start <= a.offset && end <= r.end)
-            });
-            if !inside {
+            let first = state.source(index).map_or(0, |s| s.list.end());
+            let is = |r: &&mut Region| r.source == index && r.start <= a.offset && end <= r.end;
+            let regions = state.file_mut(file).map(|f| f.regions.iter_mut());
+            let Some(region) = regions.and_then(|mut regions| regions.find(is)) else {
                 continue;
+            };
+            if region.entries.is_empty() {
+                region.entries.start = first;
             }
+            region.entries.end = first.saturating_add(a.length.div_ceil(MAX_LENGTH));
             if state.file(file).is_some_and(|f| end > f.size) {
                 state.refresh(file, a.fd);
             }

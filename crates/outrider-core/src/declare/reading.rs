@@ -43,7 +43,7 @@ impl Process {
             .regions
             .iter()
             .find(|r| r.start < end && offset < r.end)
-            .copied()?;
+            .cloned()?;
         if !(state.ignoring.is_empty() && state.calling.is_empty()) {
             let me = raw::gettid();
             let ignored = state

@@ -1,13 +1,14 @@
 //! Files, regions and lists as a process has declared them, behind one lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_sys::raw;
 use outrider_sys::units::InodeKey;
 
-use super::list::{List, MAX_FILES};
+use super::list::{KEPT, List, MAX_FILES};
 use super::{ClientId, Fetcher, Kind};
 
 /// A list and whose it is.
@@ -19,6 +20,8 @@ pub(super) struct Source {
     pub(super) left: Option<u64>,
     /// The file that names it (plain, pulled).
     pub(super) file: u16,
+    /// Regions that belong to it.
+    pub(super) regions: usize,
     /// Entries below this number may be fetched.
     pub(super) ready: u64,
     /// When the program reaches this entry, and so many bytes of it, the fetcher wants to know.
@@ -47,11 +50,13 @@ impl Source {
 }
 
 /// Part of a file that belongs to a source.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Region {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) source: usize,
+    /// Entries of its list that lie here are among these.
+    pub(super) entries: Range<u64>,
 }
 
 pub(super) struct File {
@@ -67,39 +72,34 @@ pub(super) struct File {
     pub(super) regions: Vec<Region>,
 }
 
-/// Files that are not declared any more, of which the fetcher has not heard: it need not look at all that it has.
+/// Numbers that no file has, the one that has been free for longest first: whoever follows a list may still come to entries that it has passed, of the file that had it.
 #[derive(Default)]
-pub(super) struct Gone {
-    numbers: Vec<u16>,
-    /// Others as well.
-    more: bool,
+struct Free {
+    /// Has room for all numbers that there are, or a close would allocate.
+    numbers: VecDeque<u16>,
+    /// So many were added since the fetcher last heard of it.
+    unheard: usize,
 }
 
-impl Gone {
-    /// So many are kept by their numbers at most.
-    const MOST: usize = 1024;
+impl Free {
+    /// So many are left free, as long as there are others: entries that a list keeps behind its program.
+    const RESTING: usize = KEPT as usize;
 
     fn add(&mut self, file: u16) {
-        if self.numbers.len() < Self::MOST && self.numbers.try_reserve(1).is_ok() {
-            self.numbers.push(file);
-        } else {
-            self.more = true;
+        if self.numbers.len() < self.numbers.capacity() {
+            self.numbers.push_back(file);
         }
-    }
-
-    /// Their numbers, which may be other files' by now; `None`: it may be any.
-    pub(super) fn numbers(&self) -> Option<&[u16]> {
-        (!self.more).then_some(self.numbers.as_slice())
+        self.unheard += 1;
     }
 }
 
 pub(super) struct State {
     files: Vec<Option<File>>,
-    /// No number below this one is free.
-    taken: usize,
-    pub(super) gone: Gone,
+    free: Free,
     pub(super) inodes: HashMap<InodeKey, u16>,
     pub(super) sources: Vec<Option<Source>>,
+    /// No place for a source below this one is free.
+    taken: usize,
     pub(super) regions: usize,
     pub(super) fetcher: Fetcher,
     /// Thread, client, how often it said so.
@@ -120,10 +120,10 @@ impl State {
     pub(super) fn new() -> State {
         State {
             files: Vec::new(),
-            taken: 0,
-            gone: Gone::default(),
+            free: Free::default(),
             inodes: HashMap::new(),
             sources: Vec::new(),
+            taken: 0,
             regions: 0,
             fetcher: Fetcher::None,
             ignoring: Vec::new(),
@@ -137,32 +137,56 @@ impl State {
         self.files.len()
     }
 
-    /// Takes a file in under the first free number.
+    /// What numbers that become free may take without allocating.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.free.numbers.capacity()
+    }
+
+    /// Takes a file in under a free number.
     pub(super) fn take_in(&mut self, file: File) -> Result<u16, i32> {
         let key = InodeKey::new(file.dev, file.ino);
-        let behind = self.files.get(self.taken..).unwrap_or_default();
-        let free = behind.iter().position(Option::is_none);
-        let number = free.map_or(self.files.len(), |i| self.taken + i);
-        if number >= MAX_FILES || self.files.try_reserve(1).is_err() {
-            return Err(libc::ENOMEM);
-        }
         self.inodes.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-        match self.files.get_mut(number) {
-            Some(slot) => *slot = Some(file),
-            None => self.files.push(Some(file)),
+        let rested = self.free.numbers.len() > Free::RESTING || self.files.len() >= MAX_FILES;
+        let number = match rested.then(|| self.free.numbers.pop_front()) {
+            Some(number) => number.ok_or(libc::ENOMEM)?,
+            None => {
+                let more = self.files.len() + 1 - self.free.numbers.len();
+                self.free
+                    .numbers
+                    .try_reserve(more)
+                    .map_err(|_| libc::ENOMEM)?;
+                self.files.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+                self.files.push(None);
+                (self.files.len() - 1) as u16
+            }
+        };
+        if let Some(slot) = self.files.get_mut(usize::from(number)) {
+            *slot = Some(file);
         }
-        self.taken = number + 1;
-        self.inodes.insert(key, number as u16);
-        Ok(number as u16)
+        self.inodes.insert(key, number);
+        Ok(number)
     }
 
     /// Lets go of a file, whose number is free from here on.
     pub(super) fn let_go(&mut self, file: u16) -> Option<File> {
         let gone = self.files.get_mut(usize::from(file))?.take()?;
-        self.taken = self.taken.min(usize::from(file));
         self.inodes.remove(&InodeKey::new(gone.dev, gone.ino));
-        self.gone.add(file);
+        self.free.add(file);
+        for region in &gone.regions {
+            if let Some(source) = self.sources.get_mut(region.source).and_then(Option::as_mut) {
+                source.regions = source.regions.saturating_sub(1);
+            }
+        }
+        self.regions = self.regions.saturating_sub(gone.regions.len());
         Some(gone)
+    }
+
+    /// The fetcher hears of the numbers that have become free since it last did, of which some may be other files' by now. `None`: it may be any.
+    pub(super) fn gone(&mut self) -> Option<impl Iterator<Item = u16>> {
+        let Free { numbers, unheard } = &mut self.free;
+        let first = numbers.len().checked_sub(std::mem::take(unheard));
+        first.map(|first| numbers.range(first..).copied())
     }
 
     pub(super) fn file(&self, file: u16) -> Option<&File> {
@@ -204,22 +228,24 @@ impl State {
 
     /// The plain or pulled list of a file. EBUSY where a client has it.
     pub(super) fn own_source(&mut self, file: u16) -> Result<Option<usize>, i32> {
-        let Some(first) = self.file(file).and_then(|f| f.regions.first()).copied() else {
+        let first = self.file(file).and_then(|f| f.regions.first());
+        let Some(first) = first.map(|r| r.source) else {
             return Ok(None);
         };
-        match self.source(first.source).map(|s| (s.kind, s.file)) {
+        match self.source(first).map(|s| (s.kind, s.file)) {
             Some((Kind::Client(_), _)) => Err(libc::EBUSY),
             // One of the files of a list that another one names.
             Some((_, named)) if named != file => Err(libc::EBUSY),
-            Some(_) => Ok(Some(first.source)),
+            Some(_) => Ok(Some(first)),
             None => Ok(None),
         }
     }
 
     /// A new source at a free place below `most`.
     pub(super) fn new_source(&mut self, kind: Kind, file: u16, most: usize) -> Option<usize> {
-        let index = match self.sources.iter().position(Option::is_none) {
-            Some(i) => i,
+        let behind = self.sources.get(self.taken..).unwrap_or_default();
+        let index = match behind.iter().position(Option::is_none) {
+            Some(i) => self.taken + i,
             None => {
                 self.sources.try_reserve(1).ok()?;
                 self.sources.push(None);
@@ -235,6 +261,7 @@ impl State {
             list: List::default(),
             left: None,
             file,
+            regions: 0,
             ready: 0,
             wake_at: (0, 0),
             low: 0,
@@ -245,9 +272,20 @@ impl State {
             lost: 0,
             strayed: false,
         });
+        self.taken = index + 1;
         Some(index)
     }
 
+    /// A source is gone, and its place free.
+    pub(super) fn forget_source(&mut self, index: usize) {
+        self.ignoring.retain(|(_, s, _)| *s != index);
+        if let Some(slot) = self.sources.get_mut(index) {
+            *slot = None;
+            self.taken = self.taken.min(index);
+        }
+    }
+
+    /// A part of a file belongs to a source, which has no entries there yet.
     pub(super) fn add_region(&mut self, file: u16, start: u64, end: u64, source: usize) -> bool {
         let Some(f) = self.file_mut(file) else {
             return false;
@@ -256,8 +294,35 @@ impl State {
             return false;
         }
         let at = f.regions.partition_point(|r| r.start < start);
-        f.regions.insert(at, Region { start, end, source });
+        let region = Region {
+            start,
+            end,
+            source,
+            entries: 0..0,
+        };
+        f.regions.insert(at, region);
         self.regions += 1;
+        if let Some(source) = self.source(source) {
+            source.regions += 1;
+        }
+        true
+    }
+
+    /// Takes the part of a file that begins at a byte from a source, and off its list.
+    pub(super) fn remove_region(&mut self, file: u16, start: u64, source: usize) -> bool {
+        let Some(f) = self.file_mut(file) else {
+            return false;
+        };
+        let is = |r: &Region| r.start == start && r.source == source;
+        let Some(i) = f.regions.iter().position(is) else {
+            return false;
+        };
+        let gone = f.regions.remove(i);
+        self.regions = self.regions.saturating_sub(1);
+        if let Some(source) = self.source(source) {
+            source.regions = source.regions.saturating_sub(1);
+            source.list.forget(file, gone.start..gone.end, gone.entries);
+        }
         true
     }
 }

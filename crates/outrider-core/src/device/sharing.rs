@@ -89,18 +89,24 @@ pub(crate) struct Count {
     pub(crate) issued: u64,
     /// Of the engine's, parts more than one each, as far as the bytes that they have read tell, if what lies between is as long as the programs' reads.
     pub(crate) parts: u64,
-    /// Of the programs themselves.
-    pub(crate) programs: u64,
+    /// Those that programs have made themselves.
+    pub(crate) programs: Fetches,
     /// Bytes that the disk has delivered.
     pub(crate) delivered: u64,
     /// Bytes that it may have been asked for by us and the programs: no fewer, and no more.
     pub(crate) asked: Option<(u64, u64)>,
     /// Of these, what was on its way of ours, as far as is known.
     pub(crate) way: u64,
-    /// Bytes that programs have fetched themselves.
+}
+
+/// What programs have had fetched by themselves, since whenever.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fetches {
+    pub(crate) requests: u64,
+    /// Their bytes.
     pub(crate) fetched: u64,
     /// Of these, what may have been on its way.
-    pub(crate) theirs: u64,
+    pub(crate) way: u64,
 }
 
 impl Count {
@@ -111,7 +117,8 @@ impl Count {
 
     /// Requests of ours and the programs' since `before`. Ours are cut into so many `pieces` each.
     fn own_since(&self, before: &Count, pieces: u64) -> u64 {
-        self.issued.saturating_sub(before.handed) * pieces + self.programs - before.programs
+        self.issued.saturating_sub(before.handed) * pieces + self.programs.requests
+            - before.programs.requests
     }
 
     /// How many requests since `before` seem to be somebody else's: each of ours and the programs' has so many parts more than one.
@@ -130,7 +137,7 @@ impl Count {
         };
         let asked = now.1.saturating_sub(then.0);
         let delivered = self.delivered.saturating_sub(before.delivered);
-        delivered.saturating_sub(asked + before.way + before.theirs)
+        delivered.saturating_sub(asked + before.way + before.programs.way)
     }
 
     /// How many bytes since `before` may have been somebody else's, at most. `None` where nobody knows.
@@ -138,7 +145,7 @@ impl Count {
         let (now, then) = self.asked.zip(before.asked)?;
         let asked = now.0.saturating_sub(then.1);
         let delivered = self.delivered.saturating_sub(before.delivered);
-        Some((delivered + self.way + self.theirs).saturating_sub(asked))
+        Some((delivered + self.way + self.programs.way).saturating_sub(asked))
     }
 }
 
@@ -304,10 +311,11 @@ impl Disk {
             let back = 2 + (2 * answer.as_micros() / LOOK.as_micros()) as usize;
             let back = self.counts.len().checked_sub(back);
             let then = back.and_then(|i| self.counts.get(i));
-            let since = then.map_or(u64::MAX, |c| count.fetched.saturating_sub(c.fetched));
-            count.theirs = count.theirs.min(since);
+            let fetched = count.programs.fetched;
+            let since = then.map_or(u64::MAX, |c| fetched.saturating_sub(c.programs.fetched));
+            count.programs.way = count.programs.way.min(since);
         }
-        count.theirs = count.theirs.min(u64::MAX / 2);
+        count.programs.way = count.programs.way.min(u64::MAX / 2);
     }
 
     /// Bytes more than were asked for that were read, at most, since a look at which nothing of ours was on its way, so many looks ago at least.
@@ -315,7 +323,7 @@ impl Disk {
         let ago = self.drained.filter(|ago| *ago >= looks)?;
         let then = self.counts.iter().rev().nth(ago as usize)?;
         let most = count.most_bytes_since(then)?;
-        Some(most.saturating_sub(count.theirs))
+        Some(most.saturating_sub(count.programs.way))
     }
 
     /// Whether the next look is to find nothing of ours on its way: then bytes tell exactly what is somebody else's. That is wanted when somebody
@@ -533,7 +541,10 @@ mod tests {
             begun: (60, 60),
             handed: 40,
             issued: 40,
-            programs: 10,
+            programs: Fetches {
+                requests: 10,
+                ..Fetches::default()
+            },
             ..Count::default()
         };
         assert_eq!(now.foreign_since(&Count::default(), 1, 0.2), 0);
@@ -551,7 +562,7 @@ mod tests {
             let ours = 20;
             count.handed += ours;
             count.issued += ours;
-            count.programs += own;
+            count.programs.requests += own;
             count.begun.0 += ours + own + parts + foreign;
             count.begun.1 = count.begun.0;
             let asked = (ours * READAHEAD + own * 16384) + count.asked.unwrap().0;
@@ -560,8 +571,8 @@ mod tests {
                 Sharing::Shared => 64 << 10,
                 _ => 512 << 10,
             };
-            count.fetched += own * 16384;
-            count.theirs = u64::MAX;
+            count.programs.fetched += own * 16384;
+            count.programs.way = u64::MAX;
             bytes += foreign * PAGE;
             count.delivered = asked - count.way + bytes;
             disk.sharing

@@ -391,7 +391,7 @@ impl Engine {
         };
         if d.sharing != sharing {
             d.sharing = sharing;
-            // What arrived in different company says nothing of either, nor does what is on its way.
+            // What arrived beside others, and what without, says nothing of either, nor does what is on its way.
             (d.span, d.before) = (None, (0, 0.0));
             d.mixed = d.in_flight_bytes;
         }

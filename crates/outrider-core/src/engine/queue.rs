@@ -99,7 +99,7 @@ pub(super) struct Device {
     pub(super) full: bool,
     /// First arrival since then.
     pub(super) span: Option<Moment>,
-    /// Bytes that were in flight when the company changed and have not arrived since.
+    /// Bytes that were in flight when it changed who else reads there and have not arrived since.
     pub(super) mixed: u64,
     /// It has been seen that reads from it are counted.
     pub(super) counts: bool,

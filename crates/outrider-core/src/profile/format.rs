@@ -261,6 +261,19 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
     let unpacked = decompress_to_vec_zlib_with_limit(packed, UNPACKED)
         .map_err(|_| Bad::Damaged("its checksum is wrong, or it unpacks to more than 64 MiB"))?;
     let mut of = In(&unpacked);
+    let mut profile = head(&mut of)?;
+    let mut entries = names(&mut of, profile.relative)?;
+    facts(&mut of, &mut entries)?;
+    spans(&mut of, &mut entries)?;
+    if !of.0.is_empty() {
+        return Err(Bad::Damaged("something follows its end"));
+    }
+    profile.entries = entries;
+    Ok(profile)
+}
+
+/// All but the entries.
+fn head(of: &mut In<'_>) -> Result<Profile, Bad> {
     let flags = of.number()?;
     let mut profile = Profile {
         seeks: flags & SEEKS != 0,
@@ -277,6 +290,11 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
     for _ in 0..of.count(ARGUMENTS)? {
         profile.command.push(of.bytes(ARGUMENT)?.to_vec());
     }
+    Ok(profile)
+}
+
+/// Entries, of which nothing is known but their names and what was needed of them.
+fn names(of: &mut In<'_>, relative: bool) -> Result<Vec<Entry>, Bad> {
     let count = of.count(ENTRIES)?;
     let mut entries: Vec<Entry> = Vec::with_capacity(count);
     let (mut last, mut paths): (Vec<u8>, usize) = (Vec::new(), 0);
@@ -294,7 +312,7 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
             return Err(Bad::Damaged("its names are longer than 32 MiB together"));
         }
         entries.push(Entry {
-            path: checked(&last, profile.relative)?,
+            path: checked(&last, relative)?,
             need: Need::File,
             size: 0,
             modified: 0,
@@ -312,30 +330,40 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
     if !(entries.iter()).all(|e| all.insert((e.path.as_os_str(), e.need))) {
         return Err(Bad::Damaged("it lists something twice"));
     }
-    for e in &mut entries {
+    Ok(entries)
+}
+
+/// What is known of each entry, its pages left aside.
+fn facts(of: &mut In<'_>, entries: &mut [Entry]) -> Result<(), Bad> {
+    for e in &mut *entries {
         e.seen.bits = of.byte()?;
     }
-    for e in &mut entries {
+    for e in &mut *entries {
         e.seen = of.history(e.seen.bits)?;
     }
-    for e in &mut entries {
+    for e in &mut *entries {
         e.size = of.number()?;
     }
     let (mut modified, mut inode, mut at) = (0i64, 0u64, 0u64);
-    for e in &mut entries {
+    for e in &mut *entries {
         modified = modified.wrapping_add(of.signed()?);
         e.modified = modified;
     }
-    for e in &mut entries {
+    for e in &mut *entries {
         inode = inode.wrapping_add(of.signed()? as u64);
         e.inode = inode;
     }
-    for e in &mut entries {
+    for e in entries {
         at = at.wrapping_add(of.signed()? as u64);
         e.at_us = at;
     }
-    let (mut counts, mut all) = (Vec::with_capacity(count), 0);
-    for _ in 0..count {
+    Ok(())
+}
+
+/// The pages that were needed of each entry.
+fn spans(of: &mut In<'_>, entries: &mut [Entry]) -> Result<(), Bad> {
+    let (mut counts, mut all) = (Vec::with_capacity(entries.len()), 0);
+    for _ in 0..entries.len() {
         let spans = of.count(SPANS)?;
         all += spans;
         counts.push(spans);
@@ -358,23 +386,13 @@ pub fn decode(file: &[u8]) -> Result<Profile, Bad> {
             });
         }
     }
-    let spans = |entries: &mut Vec<Entry>, set: &mut dyn FnMut(&mut Span) -> Result<(), Bad>| {
-        let mut spans = entries.iter_mut().flat_map(|e| &mut e.spans);
-        spans.try_for_each(set)
-    };
-    spans(&mut entries, &mut |s| {
+    for s in entries.iter_mut().flat_map(|e| &mut e.spans) {
         s.seen.bits = of.byte()?;
-        Ok(())
-    })?;
-    spans(&mut entries, &mut |s| {
-        s.seen = of.history(s.seen.bits)?;
-        Ok(())
-    })?;
-    if !of.0.is_empty() {
-        return Err(Bad::Damaged("something follows its end"));
     }
-    profile.entries = entries;
-    Ok(profile)
+    for s in entries.iter_mut().flat_map(|e| &mut e.spans) {
+        s.seen = of.history(s.seen.bits)?;
+    }
+    Ok(())
 }
 
 fn path(bytes: Vec<u8>) -> PathBuf {

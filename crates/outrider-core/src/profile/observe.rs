@@ -1158,17 +1158,22 @@ impl Witness {
             self.grown.insert(pid, (grown, hooked));
         }
         if !hooked {
-            let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
-            let open = open.into_iter().flatten().flatten().take(DESCRIPTORS);
-            for entry in open {
-                let name = std::fs::read_link(entry.path()).unwrap_or_default();
-                let number = entry.file_name();
-                let known = self.known.contains(name.as_os_str())
-                    || self.number(&name, Need::File).is_some();
-                let reads = |number: &str| crate::fetch::is_open_for_reading(pid, number);
-                if name.is_absolute() && (known || number.to_str().is_some_and(reads)) {
-                    self.opened(&name, false);
-                }
+            self.look_at_descriptors(pid);
+        }
+    }
+
+    /// What a process without the hooks has open.
+    fn look_at_descriptors(&mut self, pid: u32) {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        let open = open.into_iter().flatten().flatten().take(DESCRIPTORS);
+        for entry in open {
+            let name = std::fs::read_link(entry.path()).unwrap_or_default();
+            let number = entry.file_name();
+            let known =
+                self.known.contains(name.as_os_str()) || self.number(&name, Need::File).is_some();
+            let reads = |number: &str| crate::fetch::is_open_for_reading(pid, number);
+            if name.is_absolute() && (known || number.to_str().is_some_and(reads)) {
+                self.opened(&name, false);
             }
         }
     }

@@ -305,7 +305,7 @@ impl StreamFacts {
         if !self.plain || device.reading.files() != 1 {
             return None;
         }
-        let clip = device.place.map_or(0, |p| p.clip);
+        let clip = device.file_system.map_or(0, |p| p.clip);
         let window = self.window.max(len.min(clip));
         let begins = match len > window / 4 {
             true => 0,
@@ -318,7 +318,7 @@ impl StreamFacts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::devices::Place;
+    use super::super::devices::FileSystem;
     use super::super::left_to_kernel::Reading;
     use super::*;
     use crate::device::{DeviceModel, READAHEAD, Sharing};
@@ -329,7 +329,7 @@ mod tests {
     fn device() -> DeviceFacts {
         DeviceFacts {
             model: DeviceModel::saved(100.0, 1000.0).unwrap(),
-            place: Some(Place {
+            file_system: Some(FileSystem {
                 chunk: Some(128 << 10),
                 clip: MIB,
                 read_ahead: 128 << 10,
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn of_a_stream_what_comes_next_is_asked_for() {
         let all = [MIB..2 * MIB, 3 * MIB..4 * MIB];
-        let crowd = DeviceFacts {
+        let many = DeviceFacts {
             trial: Some(true),
             ..device()
         };
@@ -389,8 +389,8 @@ mod tests {
         let half = [MIB..2 * MIB, 3 * MIB..3 * MIB + 4096];
         let cases: [(_, _, _, Option<&[ByteRange]>, _); 8] = [
             ("all", stream(), device(), Some(&all), None),
-            ("a crowd", stream(), crowd, None, None),
-            ("strided in a crowd", strided, crowd, Some(&all), None),
+            ("many files", stream(), many, None, None),
+            ("strided among many files", strided, many, Some(&all), None),
             ("beyond", short(4 * MIB), device(), Some(&all), None),
             (
                 "a part",

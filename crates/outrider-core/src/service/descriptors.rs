@@ -8,7 +8,7 @@ use outrider_sys::units::{ByteRange, InodeKey};
 
 use super::decide::Silence;
 use super::interarrival::Interarrival;
-use super::sampling::Sampling;
+use super::sampling::{READS, Sampling};
 use crate::asked::{Overtaken, Reader, When};
 use crate::clock::Moment;
 use crate::shared::Shared;
@@ -175,7 +175,7 @@ impl Desc {
 
     /// A read was told, in an order that is worth hearing or not: how many of the next need not be told.
     pub(super) fn heard(&mut self, ordered: bool) -> u32 {
-        self.sampling.heard(ordered)
+        self.sampling.tried(ordered, &READS)
     }
 
     /// What was asked for was cached already, or not.

@@ -7,6 +7,7 @@ use outrider_sys::units::{DeviceId, InodeKey};
 
 use super::kernel::Kernel;
 use super::left_to_kernel::DeviceFacts;
+use super::sampling::{OPENINGS, Sampling};
 use super::{Service, bounds};
 use crate::clock::Moment;
 use crate::device::{DeviceModel, READAHEAD};
@@ -17,9 +18,9 @@ use crate::source::credit::Credit;
 /// A model is asked for anew after so long: asking the engine takes its lock.
 const FRESH: Duration = Duration::from_millis(2);
 
-/// What is known of a device before anything is measured.
+/// What is known of a file system, and of the device that it lies on, before anything is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct FileSystem {
     /// Bytes that one readahead call takes; `None`: its files lie in memory.
     pub chunk: Option<u64>,
     /// The longest request that the kernel makes for a long read, bytes; 0: not known.
@@ -32,46 +33,9 @@ pub struct Place {
     pub caches: bool,
 }
 
-/// What became of what was asked for when files were opened.
-struct Openings {
-    /// The share of the latest for which anything was left to ask.
-    fruitful: f64,
-    passed: u32,
-}
-
-impl Default for Openings {
-    fn default() -> Openings {
-        Openings {
-            fruitful: 1.0,
-            passed: 0,
-        }
-    }
-}
-
-impl Openings {
-    /// Of the latest so many count, and after as many that were passed over one is tried.
-    const LATEST: u32 = 16;
-    /// With a smaller share it isn't worth trying.
-    const LEAST: f64 = 0.25;
-
-    fn are_in_vain(&self) -> bool {
-        self.fruitful < Openings::LEAST && self.passed < Openings::LATEST
-    }
-
-    fn count(&mut self, fruitful: Option<bool>) {
-        let Some(fruitful) = fruitful else {
-            self.passed += 1;
-            return;
-        };
-        self.passed = 0;
-        self.fruitful +=
-            (f64::from(u8::from(fruitful)) - self.fruitful) / f64::from(Openings::LATEST);
-    }
-}
-
 /// File systems, by their numbers, and devices.
 pub(super) struct Devices {
-    places: Map<u64, Place>,
+    file_systems: Map<u64, FileSystem>,
     /// Models that were measured at another time, by file system ([`file_system_id`](outrider_sys::device::file_system_id)).
     saved: HashMap<u64, DeviceModel>,
     /// What the engine said, and when.
@@ -82,13 +46,14 @@ pub(super) struct Devices {
     caching: HashSet<u64>,
     /// File systems of which nothing is prefetched any more.
     left_alone: HashSet<u64>,
-    openings: HashMap<u64, Openings>,
+    /// What came of asking for files as they were opened, and how many more are passed over now.
+    openings: HashMap<u64, (Sampling, u32)>,
 }
 
 impl Devices {
     pub(super) fn new(keyed: Keyed, saved: HashMap<u64, DeviceModel>) -> Devices {
         Devices {
-            places: Map::with_hasher(keyed),
+            file_systems: Map::with_hasher(keyed),
             saved,
             models: HashMap::new(),
             credits: HashMap::new(),
@@ -99,18 +64,18 @@ impl Devices {
     }
 
     /// What a file system lies on, if it was looked.
-    pub(super) fn place(&self, dev: u64) -> Option<&Place> {
-        self.places.get(&dev)
+    pub(super) fn file_system(&self, dev: u64) -> Option<&FileSystem> {
+        self.file_systems.get(&dev)
     }
 
     /// A file system was looked at.
-    pub(super) fn found(&mut self, dev: u64, place: Place) {
-        self.places.insert(dev, place);
+    pub(super) fn found(&mut self, dev: u64, found: FileSystem) {
+        self.file_systems.insert(dev, found);
     }
 
     /// Whether there are so many that no more are taken in.
     pub(super) fn are_enough(&self) -> bool {
-        self.places.len() >= bounds::DEVICES
+        self.file_systems.len() >= bounds::DEVICES
     }
 
     /// What was measured of a file system at another time, by its number.
@@ -120,17 +85,17 @@ impl Devices {
 
     /// Whether opening a file shows: it is known that a server keeps it.
     pub(super) fn shows_opens(&self, dev: u64) -> bool {
-        self.place(dev).is_some_and(|p| p.shows_opens)
+        self.file_system(dev).is_some_and(|p| p.shows_opens)
     }
 
     /// The same, or nobody has looked yet.
     pub(super) fn may_show_opens(&self, dev: u64) -> bool {
-        self.place(dev).is_none_or(|p| p.shows_opens)
+        self.file_system(dev).is_none_or(|p| p.shows_opens)
     }
 
     /// The longest request that the kernel makes for a long read, bytes: no less than its readahead.
     pub(super) fn clip(&self, dev: u64) -> u64 {
-        self.place(dev).map_or(0, |p| p.clip).max(READAHEAD)
+        self.file_system(dev).map_or(0, |p| p.clip).max(READAHEAD)
     }
 
     /// The model of a device, not older than [`FRESH`].
@@ -149,12 +114,16 @@ impl Devices {
     /// Whether what is asked for when a file is opened would come too late again, as nearly all did lately: programs that read a file as soon as they have it open are
     /// there first. Now and then it is tried all the same.
     pub(super) fn opens_in_vain(&self, dev: u64) -> bool {
-        self.openings.get(&dev).is_some_and(Openings::are_in_vain)
+        self.openings.get(&dev).is_some_and(|(_, pass)| *pass > 0)
     }
 
     /// A file was opened, of which something was asked for (`fruitful`), nothing because all of it was there, or nothing because nobody tried.
     pub(super) fn has_opened(&mut self, dev: u64, fruitful: Option<bool>) {
-        self.openings.entry(dev).or_default().count(fruitful);
+        let (sampling, pass) = self.openings.entry(dev).or_default();
+        *pass = match fruitful {
+            Some(fruitful) => sampling.tried(fruitful, &OPENINGS),
+            None => pass.saturating_sub(1),
+        };
     }
 
     /// What looking ahead on a device may cost.
@@ -206,7 +175,7 @@ impl<K: Kernel> Service<K> {
     pub(super) fn device_facts(&mut self, key: InodeKey) -> DeviceFacts {
         DeviceFacts {
             model: self.model(self.device(key)),
-            place: self.devices.place(key.dev).copied(),
+            file_system: self.devices.file_system(key.dev).copied(),
             sharing: self.sharing(key),
             trial: self.prefetch_trial.quiet(),
             reading: self.reading,

@@ -117,10 +117,10 @@ impl<K: Kernel> Service<K> {
         if self.engine.has_many_short(bounds::QUEUED) {
             return Err(refused);
         }
-        let place = self.devices.place(key.dev);
+        let found = self.devices.file_system(key.dev);
         let file = self.files.get(&key);
         let caches = file.is_some_and(|f| f.served.surely_caches());
-        if place.is_some_and(|p| !p.caches) && !caches {
+        if found.is_some_and(|p| !p.caches) && !caches {
             self.leaves(key, Reason::FileSystem);
             return Err(refused);
         }
@@ -161,8 +161,8 @@ impl<K: Kernel> Service<K> {
 
     /// Bytes that the kernel reads ahead of whoever reads a file, at most.
     pub(super) fn kernel_reads_ahead(&self, key: InodeKey) -> u64 {
-        let place = self.devices.place(key.dev);
-        place.map_or(0, |p| p.read_ahead).max(2 * READAHEAD)
+        let found = self.devices.file_system(key.dev);
+        found.map_or(0, |p| p.read_ahead).max(2 * READAHEAD)
     }
 
     /// Something is not fetched of a file.

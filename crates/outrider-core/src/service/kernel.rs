@@ -15,7 +15,7 @@ use outrider_sys::cache::{CacheStat, CacheStatError};
 use outrider_sys::handover::{Arrival, Handed};
 use outrider_sys::memory::Memory;
 
-use super::{InodeKey, Place};
+use super::{FileSystem, InodeKey};
 use crate::engine::Handle;
 use crate::fetch::Wanted;
 use crate::map::Keyed;
@@ -116,7 +116,7 @@ pub trait Kernel: Counters {
     /// See [`fetch::link`](crate::fetch::link).
     fn link(&self, pid: u32, fd: u16) -> PathBuf;
     /// What a file lies on where a server keeps it, by the mounts that process `pid` sees and the name under which it has the file open.
-    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<Place>;
+    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<FileSystem>;
     /// See [`fetch::behind`](crate::fetch::behind).
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)>;
     /// Opens the file that a program has open, and lets go of it when nobody has. `openers` counts who has.
@@ -149,7 +149,7 @@ pub trait Kernel: Counters {
     /// Whether a server of this file system has not answered for long.
     fn is_stuck(&self, dev: DeviceId) -> bool;
     /// What an open file lies on, and the number of its file system where that is of interest.
-    fn place(&self, handle: &Handle) -> (Place, Option<u64>);
+    fn file_system(&self, handle: &Handle) -> (FileSystem, Option<u64>);
     /// See [`fetch::name`](crate::fetch::name).
     fn name(&self, handle: &Handle) -> PathBuf;
     /// See [`fetch::size`](crate::fetch::size).

@@ -3,12 +3,12 @@
 //! The kernel brings a stream in large folios for a third of the processor's time. So where its readahead gets as much from the device as we would, or where
 //! somebody else reads and there is no more to be had than it gets, it is not disturbed.
 
-use super::Place;
+use super::FileSystem;
 use crate::device::{DeviceModel, Seeks, Sharing};
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;
-/// Files that are read at once, and times that what they have in flight keeps the device busy, from which on they are a crowd.
+/// Files that are read at once, and times that what they have in flight keeps the device busy, from which on they are many.
 const TIMES: u64 = 4;
 
 /// What all programs together are reading at the moment.
@@ -81,7 +81,7 @@ pub(super) struct DeviceFacts {
     /// How it was measured.
     pub(super) model: DeviceModel,
     /// What is known without measuring.
-    pub(super) place: Option<Place>,
+    pub(super) file_system: Option<FileSystem>,
     /// Whether somebody else reads from it.
     pub(super) sharing: Sharing,
     /// What came out where it was tried whether this many readers are better left alone.
@@ -97,13 +97,13 @@ impl DeviceFacts {
     /// Whether what a program reads this way is left to the kernel.
     pub(super) fn leaves_to_kernel(&self, way: Way) -> bool {
         match way {
-            Way::Opens => self.is_crowded(),
+            Way::Opens => self.reads_many(),
             Way::Begins => self.kernel_reads_far(),
-            Way::Stream { plain } => plain && (self.is_crowded() || self.is_shared_flash()),
+            Way::Stream { plain } => plain && (self.reads_many() || self.is_shared_flash()),
             // A disk with a head is kept busy by the kernel's windows. The first answers may have waited for what the copy itself has asked for.
             Way::Copies => {
                 let known = self.model.is_measured() || self.model.samples() >= ANSWERS;
-                known && self.model.seeks() == Seeks::Yes || self.is_crowded()
+                known && self.model.seeks() == Seeks::Yes || self.reads_many()
             }
         }
     }
@@ -117,11 +117,11 @@ impl DeviceFacts {
     /// the device several times busy. Where heads move that is not so, however many there are: there every request should be long.
     ///
     /// Once that was tried the outcome counts.
-    fn is_crowded(&self) -> bool {
+    fn reads_many(&self) -> bool {
         if let Some(quiet) = self.trial {
             return quiet;
         }
-        let chunk = self.place.and_then(|p| p.chunk);
+        let chunk = self.file_system.and_then(|p| p.chunk);
         let window = chunk.map_or(0, |chunk| chunk.max(self.reading.bytes));
         // A long read keeps the device busy only as long as it lasts: there must be others meanwhile.
         self.model.is_measured()
@@ -133,7 +133,7 @@ impl DeviceFacts {
     /// Whether the kernel's own readahead begins with more than any request of ours and keeps the device busy: what is read whole from its beginning is
     /// left to it. It brings that in large folios, where what is asked for comes in single pages, at up to twice the processor's time.
     fn kernel_reads_far(&self) -> bool {
-        let ahead = self.place.map_or(0, |p| p.read_ahead);
+        let ahead = self.file_system.map_or(0, |p| p.read_ahead);
         ahead >= FAR && ahead >= 2 * self.model.bandwidth_delay()
     }
 
@@ -160,7 +160,7 @@ mod tests {
         }
         DeviceFacts {
             model: DeviceModel::saved(latency, bandwidth).unwrap(),
-            place: Some(Place {
+            file_system: Some(FileSystem {
                 chunk: Some(128 << 10),
                 clip: 0,
                 read_ahead: 128 << 10,
@@ -188,10 +188,10 @@ mod tests {
         let many = facts(FLASH, 4, 4096);
         let cases = [
             ("few readers", few, vec![]),
-            ("a crowd", many, vec![Way::Opens, PLAIN, Way::Copies]),
-            ("a crowd far away", facts(NETWORK, 4, 4096), vec![]),
+            ("many files", many, vec![Way::Opens, PLAIN, Way::Copies]),
+            ("many files far away", facts(NETWORK, 4, 4096), vec![]),
             (
-                "a crowd behind a head",
+                "many files behind a head",
                 facts(HEAD, 64, 4096),
                 vec![Way::Copies],
             ),
@@ -200,9 +200,13 @@ mod tests {
                 with(|f| f.model = DeviceModel::default(), facts(FLASH, 64, 4096)),
                 vec![],
             ),
-            ("files in memory", with(|f| f.place = None, many), vec![]),
             (
-                "a crowd of few bytes, but long reads",
+                "files in memory",
+                with(|f| f.file_system = None, many),
+                vec![],
+            ),
+            (
+                "few files, but long reads",
                 facts((250.0, 4000.0), 4, 2 << 20),
                 vec![Way::Opens, PLAIN, Way::Copies],
             ),
@@ -233,13 +237,13 @@ mod tests {
             ),
             (
                 "the kernel reads far",
-                with(|f| f.place.as_mut().unwrap().read_ahead = FAR, few),
+                with(|f| f.file_system.as_mut().unwrap().read_ahead = FAR, few),
                 vec![Way::Begins],
             ),
             (
                 "but not far enough",
                 with(
-                    |f| f.place.as_mut().unwrap().read_ahead = FAR,
+                    |f| f.file_system.as_mut().unwrap().read_ahead = FAR,
                     facts(NETWORK, 3, 4096),
                 ),
                 vec![],

@@ -21,7 +21,7 @@ use super::cache_users::Watches;
 use super::ends::{Ends, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
 use super::servers::Servers;
-use super::{InodeKey, Place};
+use super::{FileSystem, InodeKey};
 use crate::clock::{Clock, Moment, Monotonic};
 use crate::engine::Handle;
 use crate::fetch::{self, Wanted};
@@ -97,8 +97,8 @@ impl Clock for Linux {
 }
 
 /// What a device is, for the service.
-fn place_of(device: Option<&Device>, served: bool) -> Place {
-    Place {
+fn file_system_of(device: Option<&Device>, served: bool) -> FileSystem {
+    FileSystem {
         chunk: match device {
             Some(d) if d.is_memory() => None,
             Some(d) => Some(d.unclipped_chunk()),
@@ -258,9 +258,9 @@ impl Kernel for Linux {
         fetch::link(pid, fd)
     }
 
-    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<Place> {
+    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<FileSystem> {
         let mount = fetch::server(pid, dev, &fetch::link(pid, fd))?;
-        Some(place_of(Some(&Device::of_mount(mount)), true))
+        Some(file_system_of(Some(&Device::of_mount(mount)), true))
     }
 
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
@@ -332,10 +332,10 @@ impl Kernel for Linux {
         self.servers.is_stuck(dev)
     }
 
-    fn place(&self, handle: &Handle) -> (Place, Option<u64>) {
+    fn file_system(&self, handle: &Handle) -> (FileSystem, Option<u64>) {
         let device = Device::of_fd(handle.fd()).ok();
         (
-            place_of(device.as_ref(), false),
+            file_system_of(device.as_ref(), false),
             file_system_id(handle.fd()),
         )
     }

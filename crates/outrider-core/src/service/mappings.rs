@@ -24,17 +24,8 @@ impl<K: Kernel> Service<K> {
     /// Looks what was touched of a mapping, and has what comes next fetched: whether anything was, and whether anything was asked for.
     fn look_at_map(&mut self, i: usize, pid: u32, m: &mut Mapped) -> (bool, bool) {
         let key = m.file();
-        // Touches are seen too late for their neighbourhood, and each is a fault's, however many are seen at once.
-        let mut limits = Limits {
-            delay: 0,
-            ..self.limits(key)
-        };
-        limits.funds.long = u64::MAX;
-        // What comes back does so late, when it is seen; where there is room that is no reason to wait.
         let model = self.model(self.device(key));
-        if model.bulk().has_room() {
-            limits.funds.left_us = f64::INFINITY;
-        }
+        let limits = self.limits_of_map(key, &model);
         let Some(size) = self.files.get(&key).map(|f| f.size()) else {
             return (false, false);
         };
@@ -103,6 +94,21 @@ impl<K: Kernel> Service<K> {
             m.detector.streams.retreat(at);
         }
         (touching, true)
+    }
+
+    /// [`Service::limits`] of a file whose mapping is looked at.
+    fn limits_of_map(&mut self, key: InodeKey, model: &DeviceModel) -> Limits {
+        // Touches are seen too late for their neighbourhood, and each is a fault's, however many are seen at once.
+        let mut limits = Limits {
+            delay: 0,
+            ..self.limits(key)
+        };
+        limits.funds.long = u64::MAX;
+        // What comes back does so late, when it is seen; where there is room that is no reason to wait.
+        if model.bulk().has_room() {
+            limits.funds.left_us = f64::INFINITY;
+        }
+        limits
     }
 
     /// Takes in what was touched in no order, and is over; whether anything was asked for because of it.

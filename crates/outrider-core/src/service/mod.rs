@@ -78,7 +78,7 @@ use crate::walk::Walker;
 use cache_users::CacheUsers;
 use descriptors::{Desc, Position};
 use devices::Devices;
-pub use devices::Place;
+pub use devices::FileSystem;
 use files::{FileState, Files};
 use heirs::Heirs;
 pub use kernel::{Answer, Kernel, OpenFile, Source};
@@ -373,7 +373,7 @@ impl<K: Kernel> Service<K> {
         self.withdraw_if_watched();
         self.let_go_for_departing();
         self.let_go_for_starting();
-        self.go_away();
+        self.quiesce();
         self.look_at_memory();
         self.take_opened();
         if self.kernel.has_ended() || self.turns.is_census_due(self.kernel.now()) {

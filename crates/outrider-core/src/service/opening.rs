@@ -91,7 +91,7 @@ impl<K: Kernel> Service<K> {
 
     /// Finds out on what a file lies. `false` where there is nothing to prefetch.
     pub(super) fn located(&mut self, key: InodeKey) -> bool {
-        let place = match self.devices.place(key.dev) {
+        let found = match self.devices.file_system(key.dev) {
             Some(known) => *known,
             None => {
                 if self.devices.are_enough() {
@@ -100,15 +100,15 @@ impl<K: Kernel> Service<K> {
                 let Some(handle) = self.handle(key) else {
                     return false;
                 };
-                let (place, id) = self.kernel.place(&handle);
+                let (found, id) = self.kernel.file_system(&handle);
                 if let Some(model) = id.and_then(|id| self.devices.saved(id)) {
                     self.engine.assume(key.device(), *model);
                 }
-                self.devices.found(key.dev, place);
-                place
+                self.devices.found(key.dev, found);
+                found
             }
         };
-        let Some(chunk) = place.chunk else {
+        let Some(chunk) = found.chunk else {
             return false;
         };
         let wanted = self.config.engine.chunk.0;
@@ -173,8 +173,8 @@ impl<K: Kernel> Service<K> {
         }
         self.name_opened(&opening, slot);
         if !self.located(key) {
-            let place = self.devices.place(key.dev);
-            if place.is_some_and(|p| p.chunk.is_none()) {
+            let found = self.devices.file_system(key.dev);
+            if found.is_some_and(|p| p.chunk.is_none()) {
                 slot.state.store(FD_IGNORED, Relaxed);
             }
             self.unlink(key);
@@ -231,7 +231,7 @@ impl<K: Kernel> Service<K> {
         let Some(file) = file.filter(|f| f.size() == 0 || !f.has_name()) else {
             return;
         };
-        let known = file.size() > 0 && self.devices.place(key.dev).is_some();
+        let known = file.size() > 0 && self.devices.file_system(key.dev).is_some();
         let served = self.devices.shows_opens(key.dev);
         let vain = self.devices.opens_in_vain(key.dev);
         if served || known && (vain || self.device_facts(key).leaves_to_kernel(Way::Opens)) {
@@ -320,7 +320,7 @@ impl<K: Kernel> Service<K> {
         };
         let size = file.size();
         // A server is asked once there is a reason.
-        if self.devices.place(key.dev).is_none_or(|p| !p.caches) {
+        if self.devices.file_system(key.dev).is_none_or(|p| !p.caches) {
             return none;
         }
         let (ahead, class) = match self.mode {

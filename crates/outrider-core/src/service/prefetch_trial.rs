@@ -12,8 +12,8 @@ use super::{Kernel, Service};
 use crate::clock::Moment;
 use crate::shm;
 
-/// Files that make a crowd …
-const CROWD: u64 = 4;
+/// Files that are read at once of which it is tried …
+const SEVERAL: u64 = 4;
 /// … and of which two of the kernel's windows each keep a device busy that works in parallel: then it is tried first without prefetching.
 pub(super) const MANY: u64 = 8;
 /// Bytes per second that no head delivers to so many: then prefetching is tried later, because most programs are over before it could pay.
@@ -99,7 +99,7 @@ impl PrefetchTrial {
         (self.stage, self.since, self.from) = (stage, now, None);
     }
 
-    /// The first trial of a crowd.
+    /// The first trial of these files.
     fn begin(&mut self, files: u64, now: Moment) {
         (self.with, self.without) = (0.0, 0.0);
         self.tried = Some(now);
@@ -112,7 +112,7 @@ impl PrefetchTrial {
     fn look(&mut self, now: Moment, files: u64, read: Option<u64>) {
         let unknown = read.is_none();
         // Where hooks don't tell of files, nobody knows how many there are.
-        let few = files < CROWD && self.quiet() != Some(true);
+        let few = files < SEVERAL && self.quiet() != Some(true);
         if few || unknown {
             if self.stage != Stage::Idle {
                 self.enter(Stage::Idle, now);
@@ -157,7 +157,7 @@ impl PrefetchTrial {
                 self.enter(next, now);
             }
             Stage::Held { quiet } => {
-                // Far fewer bytes than when it was tried: it is another crowd, or none any more.
+                // Far fewer bytes than when it was tried: others are read, or few any more.
                 if quiet && let Some(rate) = self.rate(now, read) {
                     self.from = Some((now, read));
                     if rate < self.without / 2.0 {
@@ -217,7 +217,7 @@ impl<K: Kernel> Service<K> {
     /// Looks whether many files are being read, and whether that is better left alone. Tells the hooks.
     pub(super) fn look_at_trial(&mut self, files: u64) {
         let tries = self.mode == shm::MODE_PREDICT_OPT && self.memory.is_allowed();
-        if !tries || files < CROWD && self.prefetch_trial.stage == Stage::Idle {
+        if !tries || files < SEVERAL && self.prefetch_trial.stage == Stage::Idle {
             self.prefetch_trial.stage = Stage::Idle;
             self.prefetch_trial.read.clear();
             return;
@@ -239,7 +239,7 @@ impl<K: Kernel> Service<K> {
 mod tests {
     use super::*;
 
-    /// How often a crowd of `files` is quiet in `seconds`, where its programs read at `rate(quiet)` bytes per second.
+    /// How often `files` that are read at once are left alone in `seconds`, where its programs read at `rate(quiet)` bytes per second.
     fn quiet_share(files: u64, seconds: u64, rate: impl Fn(bool, Duration) -> f64) -> f64 {
         const TICK: Duration = Duration::from_millis(8);
         let start = Moment::BEGINNING;
@@ -257,31 +257,31 @@ mod tests {
         f64::from(quiet) / f64::from(ticks)
     }
 
-    /// Design, "off is a decision too": a crowd that reads as fast alone is left alone but for short trials, one that is helped is helped but for
-    /// short trials, so is one that reads as slowly as behind a head, and few files are no crowd.
+    /// Design, "off is a decision too": many files that are read as fast alone are left alone but for short trials, those that are helped are helped
+    /// but for short trials, so are those that are read as slowly as behind a head, and of few files it isn't tried.
     #[test]
-    fn crowds_are_tried() {
+    fn many_files_are_tried() {
         for fast in [1e6, 3e8, 1e9] {
             let helped = |quiet: bool, _| if quiet { fast } else { 1.5 * fast };
             let alone = |quiet: bool, _| if quiet { fast } else { 0.95 * fast };
             for files in [4, 16] {
                 let share = quiet_share(files, 60, helped);
-                assert!(share < 0.1, "{share} of a crowd of {files} at {fast}");
+                assert!(share < 0.1, "{share} of {files} files at {fast}");
                 let share = quiet_share(files, 60, alone);
                 let left = if fast > SLOW {
                     share > 0.9
                 } else {
                     share < 0.1
                 };
-                assert!(left, "{share} of a crowd of {files} at {fast}");
+                assert!(left, "{share} of {files} files at {fast}");
             }
             assert_eq!(quiet_share(3, 60, alone), 0.0);
         }
     }
 
-    /// Design, "off is a decision too": a crowd that is over, so that far less is read, is noticed at once, and few files are helped again.
+    /// Design, "off is a decision too": that many files are over, so that far less is read, is noticed at once, and few files are helped again.
     #[test]
-    fn the_end_of_a_crowd_is_noticed() {
+    fn the_end_of_many_files_is_noticed() {
         let over = Duration::from_secs(10);
         let start = Moment::BEGINNING;
         let mut trial = PrefetchTrial::new(start);

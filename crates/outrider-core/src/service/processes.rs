@@ -10,7 +10,7 @@ use outrider_sys::units::InodeKey;
 
 use super::bounds::{self, Debt};
 use super::kernel::Kernel;
-use super::sampling::Sampling;
+use super::sampling::{READS, SHORT_FILES, Sampling};
 use super::{Desc, Service};
 use crate::asked::Epochs;
 use crate::clock::Moment;
@@ -135,36 +135,6 @@ impl Processes {
     }
 }
 
-/// Whether anything comes of following a process's short files. What is asked for of one when it is opened may come in time; once the program reads it the kernel is as
-/// fast as anybody. Where nothing is asked for, time after time, ever fewer are followed.
-#[derive(Debug, Default)]
-struct Short {
-    /// Of so many in succession nothing was asked for.
-    vain: u32,
-    /// So many were not followed when that was agreed on last.
-    passed: u32,
-}
-
-impl Short {
-    /// As many as tell of what is asked for when files are opened (`Openings`).
-    const FEW: u32 = 16;
-    /// Most that aren't followed before one is: of a thousand files half a dozen are heard, which a change of the program's ways is noticed by.
-    const MOST: u32 = 128;
-
-    fn opened(&mut self, fruitful: bool) -> u32 {
-        if fruitful {
-            *self = Short::default();
-            return 0;
-        }
-        self.vain += 1;
-        if self.vain < Short::FEW {
-            return 0;
-        }
-        self.passed = (self.passed * 2).clamp(Short::FEW, Short::MOST);
-        self.passed
-    }
-}
-
 /// A process that is followed.
 pub(super) struct ProcState {
     pid: u32,
@@ -196,7 +166,7 @@ pub(super) struct ProcState {
     /// What it owes the others of the service's time.
     debt: Debt,
     /// Whether anything comes of following its short files.
-    short: Short,
+    short: Sampling,
     /// Files that it has named which must never be opened.
     untouchable: usize,
     /// Nothing more is done for it.
@@ -222,7 +192,7 @@ impl ProcState {
             hinted: (0, 0),
             walked: None,
             debt: Debt::default(),
-            short: Short::default(),
+            short: Sampling::default(),
             untouchable: 0,
             left_alone: false,
         }
@@ -286,7 +256,7 @@ impl ProcState {
 
     /// It has opened a short file ([`shm::SHORT`]), of which something was asked for or not: how many of the next need not be followed.
     pub(super) fn opens_short(&mut self, fruitful: bool) -> u32 {
-        self.short.opened(fruitful)
+        self.short.tried(fruitful, &SHORT_FILES)
     }
 
     /// Its mappings that are looked at.
@@ -326,7 +296,7 @@ impl ProcState {
     /// A read was told on a descriptor, in an order that is worth hearing or not: how many of the next need not be told. Many descriptors with few reads each are
     /// judged together.
     pub(super) fn heard(&mut self, fd: u16, ordered: bool) -> Option<u32> {
-        let together = self.sampling.heard(ordered);
+        let together = self.sampling.tried(ordered, &READS);
         let silence = self.descs.get_mut(&fd)?.heard(ordered);
         Some(if ordered { 0 } else { silence.max(together) })
     }

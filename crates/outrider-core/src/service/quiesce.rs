@@ -250,7 +250,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Lets go of everything, if that is demanded, and tells when it is done.
-    pub(super) fn go_away(&mut self) {
+    pub(super) fn quiesce(&mut self) {
         let now = self.kernel.now();
         let demands: Vec<usize> = self.demands().map(|(i, _)| i).collect();
         let (spent, new): (Vec<_>, Vec<_>) = demands

@@ -1,41 +1,80 @@
-//! When listening is not worth it.
+//! When something that may pay is not tried for a while, because it hasn't lately.
 //!
 //! A program that reads in no order can't be helped, and every read that it tells costs the service two microseconds of a processor that
 //! the program may need itself. So once a descriptor's reads have been in no order for a while, nothing is told for some, a few are
 //! listened to, and if they show nothing either, the silence doubles. The reads unheard still count (`dense`), by those that were heard.
+//! In the same way it is seen whether anything comes of following a process's short files, and of asking for files as they are opened.
 
-/// Reads listened to before the first silence …
-const FIRST: u32 = 256;
-/// … and between two: enough to find a stream among other reads.
-const PROBE: u32 = 32;
-/// The first silence and the longest, reads. A program that begins to read in order is noticed so late.
-const SHORTEST: u32 = 64;
-const LONGEST: u32 = 1024;
+/// On which terms something is tried.
+#[derive(Debug)]
+pub struct Terms {
+    /// Tries before the first pause …
+    first: u32,
+    /// … and between two.
+    probe: u32,
+    /// One try in so many must pay.
+    one_in: u32,
+    /// The first pause and the longest: opportunities that are passed over.
+    shortest: u32,
+    longest: u32,
+}
 
-/// What the reads of a descriptor, or of a process, were lately.
+/// Listening to reads, which pays where they are in order. A program that begins to read in order is noticed after the longest pause.
+pub const READS: Terms = Terms {
+    first: 256,
+    // Enough to find a stream among other reads.
+    probe: 32,
+    one_in: 2,
+    shortest: 64,
+    longest: 1024,
+};
+
+/// Following a process's short files, which pays where something is asked for when they are opened, as that may come in time: once the program reads, the kernel is as fast
+/// as anybody. Of a thousand files half a dozen are followed at least, which a change of the program's ways is noticed by.
+pub const SHORT_FILES: Terms = Terms {
+    first: 16,
+    probe: 1,
+    one_in: 16,
+    shortest: 16,
+    longest: 128,
+};
+
+/// Asking for something of a file when it is opened, which doesn't pay where programs that read it at once were there first.
+pub const OPENINGS: Terms = Terms {
+    first: 16,
+    probe: 1,
+    one_in: 4,
+    shortest: 16,
+    longest: 16,
+};
+
+/// What came of the latest tries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampling {
-    heard: u32,
-    ordered: u32,
-    silence: u32,
+    tried: u32,
+    paid: u32,
+    pause: u32,
 }
 
 impl Sampling {
-    /// A read was told; `ordered` if it was of a stream. Returns how many need not be told now.
-    pub fn heard(&mut self, ordered: bool) -> u32 {
-        self.heard += 1;
-        self.ordered += u32::from(ordered);
-        if self.heard < if self.silence == 0 { FIRST } else { PROBE } {
+    /// It was tried, and paid or not. Returns how many opportunities need not be taken now.
+    pub fn tried(&mut self, paid: bool, terms: &Terms) -> u32 {
+        self.tried += 1;
+        self.paid += u32::from(paid);
+        let enough = match self.pause {
+            0 => terms.first,
+            _ => terms.probe,
+        };
+        if self.tried < enough {
             return 0;
         }
-        let futile = self.ordered * 2 < self.heard;
-        (self.heard, self.ordered) = (0, 0);
-        self.silence = if futile {
-            (self.silence * 2).clamp(SHORTEST, LONGEST)
-        } else {
-            0
+        let futile = self.paid * terms.one_in < self.tried;
+        (self.tried, self.paid) = (0, 0);
+        self.pause = match futile {
+            true => (self.pause * 2).clamp(terms.shortest, terms.longest),
+            false => 0,
         };
-        self.silence
+        self.pause
     }
 }
 
@@ -52,7 +91,7 @@ mod tests {
                 continue;
             }
             told += 1;
-            skip = sampling.heard(ordered(k));
+            skip = sampling.tried(ordered(k), &READS);
         }
         told
     }
@@ -65,6 +104,29 @@ mod tests {
         let heard = told(&mut sampling, 100_000, |k| k % 8 == 0);
         assert!((3000..5000).contains(&heard), "{heard}");
         let heard = told(&mut sampling, 100_000, |_| true);
-        assert!(heard > 100_000 - LONGEST - PROBE, "{heard}");
+        assert!(heard > 100_000 - READS.longest - READS.probe, "{heard}");
+    }
+    /// Design, "off is a decision too": what never pays is tried ever less, and what pays once is tried again each time.
+    #[test]
+    fn what_pays_again_is_tried_again() {
+        for (terms, most) in [(&SHORT_FILES, 32), (&OPENINGS, 80)] {
+            let mut sampling = Sampling::default();
+            let mut tries = |all: u32, paid: bool| {
+                let (mut tries, mut pass) = (0, 0u32);
+                for _ in 0..all {
+                    match pass {
+                        0 => {
+                            tries += 1;
+                            pass = sampling.tried(paid, terms);
+                        }
+                        _ => pass -= 1,
+                    }
+                }
+                tries
+            };
+            let vain = tries(1000, false);
+            assert!(vain > 0 && vain <= most, "{vain} {terms:?}");
+            assert!(tries(1000, true) >= 1000 - terms.longest, "{terms:?}");
+        }
     }
 }

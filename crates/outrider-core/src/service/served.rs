@@ -69,11 +69,11 @@ impl<K: Kernel> Service<K> {
     /// Finds out whether a server keeps the files of a file system that is new, before anything is asked of it: by the mounts that a process sees, and the name under
     /// which it has a file open.
     pub(super) fn find_server(&mut self, key: InodeKey, pid: u32, fd: u16) {
-        if self.devices.place(key.dev).is_some() {
+        if self.devices.file_system(key.dev).is_some() {
             return;
         }
-        if let Some(place) = self.kernel.server(pid, key.device(), fd) {
-            self.devices.found(key.dev, place);
+        if let Some(found) = self.kernel.server(pid, key.device(), fd) {
+            self.devices.found(key.dev, found);
         }
     }
 
@@ -112,14 +112,14 @@ impl<K: Kernel> Service<K> {
     pub(super) fn take_opened(&mut self) {
         let mut hinted = Vec::new();
         for opened in self.kernel.opened() {
-            let away = self.quiesce.is_quiesced() || self.header().watched.load(Relaxed) != 0;
-            let away = away || self.files.untouchable().contains(&opened.key);
+            let closed = self.quiesce.is_quiesced() || self.header().watched.load(Relaxed) != 0;
+            let closed = closed || self.files.untouchable().contains(&opened.key);
             let Some(file) = self.files.get_mut(&opened.key) else {
                 continue;
             };
             file.served.pending = false;
             match opened.file {
-                Some((handle, size)) if file.hold.is_open() && !away => {
+                Some((handle, size)) if file.hold.is_open() && !closed => {
                     file.set_size(size);
                     file.hold.begins(handle, opened.proc);
                     file.hold.touch(self.kernel.now());
@@ -140,7 +140,7 @@ impl<K: Kernel> Service<K> {
     /// A read of a file is about to be made. Where it isn't known whether what is read stays cached, the one before tells: the same thread has made it. `false`: it does
     /// not, or that is not known yet.
     pub(super) fn stays_cached(&mut self, key: InodeKey, e: &Event) -> bool {
-        if self.devices.place(key.dev).is_none_or(|p| p.caches) {
+        if self.devices.file_system(key.dev).is_none_or(|p| p.caches) {
             return true;
         }
         let known = self.files.get(&key).and_then(|f| f.served.caches);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use outrider_sys::counters;
 
 use crate::clock::{Clock, Moment};
-use crate::device::sharing::{AHEAD, Count, Disk, LATER, LOOK, SURE};
+use crate::device::sharing::{AHEAD, Count, Disk, Fetches, LATER, LOOK, SURE};
 use crate::device::{READAHEAD, Seeks, Sharing};
 use crate::engine::{Engine, Load};
 use others::{Fetched, Others, Own};
@@ -477,27 +477,12 @@ impl DeviceSharing {
             others,
             disks,
         } = counts;
-        let fetched = |list: &Vec<Program>| list.iter().map(|p| p.fetched).sum::<u64>();
-        let fetched = programs.as_ref().map_or(0, fetched);
-        let long = programs.iter().flatten().map(|p| p.in_flight);
-        let long = long.filter(|bytes| *bytes > 2 * READAHEAD);
-        let unarrived: u64 = long.clone().map(|bytes| bytes - 2 * READAHEAD).sum();
-        let long = long.max().unwrap_or(0);
-        let streaming = programs.iter().flatten().map(|p| p.streaming).sum();
-        let theirs = programs.iter().flatten().map(|p| p.way);
-        let theirs = theirs.reduce(u64::saturating_add);
+        let theirs = Together::of(programs.as_deref());
         // A process that has the engine for itself lists nobody, and reads all the same.
-        let own_bytes = asked.map_or(0, |(bytes, _)| bytes);
-        let (theirs, own_read) = match theirs {
-            Some(theirs) => (theirs, fetched),
-            None => (2 * READAHEAD, own_bytes),
+        let (fetched, on_way) = match theirs.way {
+            Some(way) => (theirs.fetched, way),
+            None => (asked.map_or(0, |(bytes, _)| bytes), 2 * READAHEAD),
         };
-        let block = programs
-            .iter()
-            .flatten()
-            .map(|p| p.at_once)
-            .min()
-            .unwrap_or(PAGE);
         let hinted = readers.hinted();
         let hints = std::mem::replace(&mut self.hinted, hinted) < hinted;
         let own = programs.and_then(|now| self.requests(now));
@@ -517,7 +502,7 @@ impl DeviceSharing {
                 let after = given.after?;
                 let asked = asked.map(|a| {
                     (
-                        a.0 + fetched + least.bytes,
+                        a.0 + theirs.fetched + least.bytes,
                         a.1 + fetched_after + most.bytes,
                     )
                 });
@@ -525,20 +510,22 @@ impl DeviceSharing {
                     begun,
                     handed: load.handed + d.beside + least.requests,
                     issued: after.issued + d.beside + d.uncertain + most.requests + most.uncertain,
-                    parts: after.parts / (block / PAGE).max(1),
-                    programs: d.counts.back().map_or(0, |c| c.programs) + own,
+                    parts: after.parts / (theirs.block / PAGE).max(1),
+                    programs: Fetches {
+                        requests: d.counts.back().map_or(0, |c| c.programs.requests) + own,
+                        fetched,
+                        way: if rests { 0 } else { on_way },
+                    },
                     delivered: read.bytes,
                     asked,
                     way,
-                    fetched: own_read,
-                    theirs: if rests { 0 } else { theirs },
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
             d.walked = walks;
             // Whoever reads there waits behind what is on its way.
             let model = engine.model(load.device);
-            let answer = model.takes(way + unarrived).unwrap_or_default();
+            let answer = model.takes(way + theirs.unarrived).unwrap_or_default();
             // A head takes a breath anyway.
             d.drains = model.seeks() != Seeks::Yes;
             d.look(count, answer);
@@ -555,7 +542,7 @@ impl DeviceSharing {
                 self.rooms.push((load.device, room));
             }
             engine.disturb(load.device, hints);
-            engine.match_kernel(load.device, long, streaming);
+            engine.match_kernel(load.device, theirs.long, theirs.streaming);
             if is_counted && d.sharing == Sharing::Exclusive && known != d.sharing {
                 engine.deepen(load.device);
             }
@@ -574,6 +561,51 @@ struct Counts {
     runs: Vec<Run>,
     others: Option<(Fetched, Fetched)>,
     disks: Vec<Given>,
+}
+
+/// What programs do together.
+struct Together {
+    /// Bytes that they have had fetched.
+    fetched: u64,
+    /// Bytes of the shortest request that one of them makes; a page without any.
+    block: u64,
+    /// Bytes that the kernel has in flight at once for the longest reads of one of them, where that is more than two windows; otherwise 0 …
+    long: u64,
+    /// … and what all of them have beyond two windows each.
+    unarrived: u64,
+    /// Bytes that the kernel has in flight at once for all their streams that go forward without gaps.
+    streaming: u64,
+    /// Bytes that they may have on their way. `None` where no programs are listed.
+    way: Option<u64>,
+}
+
+impl Together {
+    fn of(programs: Option<&[Program]>) -> Together {
+        let none = Together {
+            fetched: 0,
+            block: u64::MAX,
+            long: 0,
+            unarrived: 0,
+            streaming: 0,
+            way: None,
+        };
+        let mut all = programs.into_iter().flatten().fold(none, |mut all, p| {
+            let beyond = p.in_flight.saturating_sub(2 * READAHEAD);
+            all.fetched += p.fetched;
+            all.block = all.block.min(p.at_once);
+            if beyond > 0 {
+                all.long = all.long.max(p.in_flight);
+            }
+            all.unarrived += beyond;
+            all.streaming += p.streaming;
+            all.way = Some(all.way.unwrap_or(0).saturating_add(p.way));
+            all
+        });
+        if all.way.is_none() {
+            all.block = PAGE;
+        }
+        all
+    }
 }
 
 /// What a disk had been given, between what the engine had surely handed over and may have by now.

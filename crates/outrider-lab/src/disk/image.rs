@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
+use outrider_sys::units::PAGE;
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -119,7 +120,7 @@ impl Image {
             return Ok(rustix::fs::fallocate(file, how, offset, len)?);
         }
         let end = offset + len;
-        let (first, last) = (offset.next_multiple_of(4096), end & !4095);
+        let (first, last) = (offset.next_multiple_of(PAGE), end / PAGE * PAGE);
         // SAFETY: `bytes` checked the whole range, and `first..last` and the edges lie in it.
         unsafe {
             if first >= last {

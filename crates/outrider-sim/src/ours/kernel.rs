@@ -14,7 +14,7 @@ use outrider_core::clock::{Clock, Moment};
 use outrider_core::engine::Handle;
 use outrider_core::fetch::Wanted;
 use outrider_core::map::Keyed;
-use outrider_core::service::{Answer, InodeKey, Kernel, OpenFile, Place, Source};
+use outrider_core::service::{Answer, FileSystem, InodeKey, Kernel, OpenFile, Source};
 use outrider_core::shared::Shared as Books;
 use outrider_core::sharing::Counters;
 use outrider_core::sharing::runs::Run;
@@ -254,7 +254,7 @@ impl Kernel for Machine {
         PathBuf::new()
     }
 
-    fn server(&self, _pid: u32, _dev: DeviceId, _fd: u16) -> Option<Place> {
+    fn server(&self, _pid: u32, _dev: DeviceId, _fd: u16) -> Option<FileSystem> {
         None
     }
 
@@ -318,11 +318,11 @@ impl Kernel for Machine {
         false
     }
 
-    fn place(&self, _handle: &Handle) -> (Place, Option<u64>) {
+    fn file_system(&self, _handle: &Handle) -> (FileSystem, Option<u64>) {
         self.takes(costs::FILE);
         let system = self.system.borrow();
         let machine = system.machine();
-        let place = Place {
+        let found = FileSystem {
             // As `Device::unclipped_chunk` has it: no longer than a request may be.
             chunk: Some(machine.read_ahead.max(64 << 10).min(machine.longest)),
             clip: machine.longest,
@@ -330,7 +330,7 @@ impl Kernel for Machine {
             shows_opens: false,
             caches: true,
         };
-        (place, None)
+        (found, None)
     }
 
     fn name(&self, handle: &Handle) -> PathBuf {

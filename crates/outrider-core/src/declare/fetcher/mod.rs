@@ -454,7 +454,7 @@ impl Fetcher {
             peers.join(pending >= FEW);
         }
         let process = self.process;
-        self.walks.retain(|i, _| sources.contains(i));
+        self.walks.retain(|i, _| sources.binary_search(i).is_ok());
         if sources.is_empty() {
             self.nothing_written();
         }
@@ -499,25 +499,25 @@ impl Fetcher {
     /// Files that the program has closed or taken back are let go.
     fn close_forgotten(&mut self) {
         let mut state = lock(&self.process.state);
-        let gone = std::mem::take(&mut state.gone);
-        let is_kept = |file: u16, own: &Own| {
-            let known = state.file(file);
+        let gone: Option<Vec<u16>> = state.gone().map(Iterator::collect);
+        let is_kept = |file: &u16, own: &Own| {
+            let known = state.file(*file);
             let kept = known.is_some_and(|f| f.generation == own.generation);
             if !kept {
                 own.account.cancelled.store(true, Relaxed);
             }
             kept
         };
-        match gone.numbers() {
+        match gone {
             Some(numbers) => {
                 for file in numbers {
-                    let own = self.files.get(file);
-                    if own.is_some_and(|own| !is_kept(*file, own)) {
-                        self.files.remove(file);
+                    let own = self.files.get(&file);
+                    if own.is_some_and(|own| !is_kept(&file, own)) {
+                        self.files.remove(&file);
                     }
                 }
             }
-            None => self.files.retain(|file, own| is_kept(*file, own)),
+            None => self.files.retain(|file, own| is_kept(file, own)),
         }
         if self.files.is_empty() {
             self.below = Belows::default();

@@ -13,7 +13,7 @@ use outrider_sys::units::{ByteRange, InodeKey};
 
 use crate::config::Config;
 use crate::engine::{self, Failure, Issuing, Job};
-use crate::service::Place;
+use crate::service::FileSystem;
 use crate::shm::{Event, Kind};
 
 /// The first word of a recording, and the number of the format.
@@ -220,7 +220,7 @@ impl Answer for Memory {
     }
 }
 
-impl Answer for Place {
+impl Answer for FileSystem {
     fn write(&self) -> String {
         [
             self.chunk.unwrap_or(u64::MAX),
@@ -232,9 +232,9 @@ impl Answer for Place {
         .write()
     }
 
-    fn read(words: &str) -> Option<Place> {
+    fn read(words: &str) -> Option<FileSystem> {
         let [chunk, clip, read_ahead, shows_opens, caches] = numbers(words)?;
-        Some(Place {
+        Some(FileSystem {
             chunk: (chunk != u64::MAX).then_some(chunk),
             clip,
             read_ahead,

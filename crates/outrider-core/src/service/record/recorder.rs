@@ -28,7 +28,7 @@ use crate::engine::{self, Done, Engine, Handle, Job, Jobs, Settings, Worker};
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
-use crate::service::{Answer, InodeKey, Kernel, Linux, OpenFile, Place, Service, Source};
+use crate::service::{Answer, FileSystem, InodeKey, Kernel, Linux, OpenFile, Service, Source};
 use crate::shared::Shared;
 use crate::sharing::Counters;
 use crate::sharing::runs::Run;
@@ -542,7 +542,7 @@ impl Kernel for Recorder {
         link
     }
 
-    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<Place> {
+    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<FileSystem> {
         let answer = self.system.server(pid, dev, fd);
         self.note_unusual("server", &dev.0.to_string(), answer, None)
     }
@@ -618,9 +618,9 @@ impl Kernel for Recorder {
         self.note_unusual("stuck", &dev.0.to_string(), answer, false)
     }
 
-    fn place(&self, handle: &Handle) -> (Place, Option<u64>) {
-        let (place, _) = self.system.place(handle);
-        (self.note("place", &Recorder::of(handle), place), None)
+    fn file_system(&self, handle: &Handle) -> (FileSystem, Option<u64>) {
+        let (found, _) = self.system.file_system(handle);
+        (self.note("place", &Recorder::of(handle), found), None)
     }
 
     fn name(&self, handle: &Handle) -> PathBuf {

@@ -26,7 +26,7 @@ use crate::engine::{Arrived, Done, Engine, Handle, Job, Jobs, Kind, Outcome, Set
 use crate::fetch::Wanted;
 use crate::map::Keyed;
 use crate::proc_memory::ProcMemory;
-use crate::service::{Answer, InodeKey, Kernel, OpenFile, Place, Service, Source, Turn};
+use crate::service::{Answer, FileSystem, InodeKey, Kernel, OpenFile, Service, Source, Turn};
 use crate::shared::Shared;
 use crate::sharing::Counters;
 use crate::sharing::runs::Run;
@@ -642,7 +642,7 @@ impl Kernel for Replayer {
         log::path(self.ask("link", &format!("{pid} {fd}")).unwrap_or_default())
     }
 
-    fn server(&self, _pid: u32, dev: DeviceId, _fd: u16) -> Option<Place> {
+    fn server(&self, _pid: u32, dev: DeviceId, _fd: u16) -> Option<FileSystem> {
         self.ask_now("server", &dev.0.to_string()).flatten()
     }
 
@@ -701,16 +701,16 @@ impl Kernel for Replayer {
         self.ask_now("stuck", &dev.0.to_string()).unwrap_or(false)
     }
 
-    fn place(&self, handle: &Handle) -> (Place, Option<u64>) {
-        let nothing = Place {
+    fn file_system(&self, handle: &Handle) -> (FileSystem, Option<u64>) {
+        let nothing = FileSystem {
             chunk: None,
             clip: 0,
             read_ahead: 0,
             shows_opens: false,
             caches: true,
         };
-        let place = self.ask("place", &Replayer::of(handle));
-        (place.unwrap_or(nothing), None)
+        let found = self.ask("place", &Replayer::of(handle));
+        (found.unwrap_or(nothing), None)
     }
 
     fn name(&self, handle: &Handle) -> PathBuf {
