@@ -20,7 +20,7 @@ use outrider_sys::raw;
 
 use crate::descriptors::Transfer;
 use crate::graphs::{self, transfer, vectored};
-use crate::{attach, changes, declared, descriptors, exec, needs, real, rights};
+use crate::{attach, changes, declared, descriptors, ends, exec, needs, real, rights};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
 const RWF_DONTCACHE: c_int = 0x80;
@@ -432,6 +432,8 @@ hook! {
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
             libc::SYS_inotify_add_watch => watching(c as u32),
             libc::SYS_fanotify_mark => attach::watch(),
+            libc::SYS_exit_group => ends::ending(),
+            libc::SYS_exit => attach::thread_ending(),
             _ => {}
         }
         // SAFETY: the caller's arguments, unchanged.

@@ -142,7 +142,7 @@ fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
     }
     // A service that was killed leaves its mark: nobody waits for it twice.
     slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
-    if tracked && slot.flags.load(Relaxed) & FLAG_HELD != 0 {
+    if tracked && (slot.flags.load(Relaxed) & FLAG_HELD != 0 || attach::gives_room(fd)) {
         attach::let_go();
     }
     if tracked {

@@ -214,14 +214,18 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
     if r < 0 { Err(-r as i32) } else { Ok(st) }
 }
 
-/// What the kernel knows of an open file by itself: device, inode, mode, owner, size in bytes and times of `fstat(2)`, zero for the rest, or a negated errno. No
+/// What the kernel knows of an open file by itself: device, inode, mode, links, owner, size in bytes and times of `fstat(2)`, zero for the rest, or a negated errno. No
 /// server is asked (NFS, FUSE), and none is waited for that doesn't answer; what it alone knows may be a little out of date. Times are not asked for, since
 /// NFS writes everything back for them, but told as far as they are known.
 #[inline]
 pub fn status(fd: i32) -> Result<libc::stat, i32> {
     const FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    const WHAT: u32 =
-        libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_UID | libc::STATX_INO | libc::STATX_SIZE;
+    const WHAT: u32 = libc::STATX_TYPE
+        | libc::STATX_MODE
+        | libc::STATX_NLINK
+        | libc::STATX_UID
+        | libc::STATX_INO
+        | libc::STATX_SIZE;
     // SAFETY: plain data for which zero is a valid value.
     let mut stx: libc::statx = unsafe { core::mem::zeroed() };
     // SAFETY: an empty C string, and the kernel writes one struct statx.
@@ -247,6 +251,7 @@ pub fn status(fd: i32) -> Result<libc::stat, i32> {
     st.st_dev = libc::makedev(stx.stx_dev_major, stx.stx_dev_minor);
     st.st_ino = stx.stx_ino;
     st.st_mode = stx.stx_mode.into();
+    st.st_nlink = stx.stx_nlink.into();
     st.st_uid = stx.stx_uid;
     st.st_size = stx.stx_size as i64;
     (st.st_atime, st.st_atime_nsec) = (stx.stx_atime.tv_sec, stx.stx_atime.tv_nsec.into());
