@@ -860,9 +860,10 @@ pub fn ending() {
     await_release(proc, || proc.holds.load(Ordering::SeqCst) == 0);
 }
 
-/// A thread is about to end by a call of its own, perhaps the last one.
+/// This process may be through: a thread is about to end by a call of its own, perhaps the last one, or standard output is about to be closed, by
+/// which whoever reads it learns that. What the service has open because of this process is let go of; more may be opened.
 #[cold]
-pub fn thread_ending() {
+pub fn maybe_through() {
     if handed_before().is_some_and(|proc| proc.holds.load(Ordering::SeqCst) != 0)
         && !crate::waits::is_guest()
     {

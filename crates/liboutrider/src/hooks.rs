@@ -433,7 +433,7 @@ hook! {
             libc::SYS_inotify_add_watch => watching(c as u32),
             libc::SYS_fanotify_mark => attach::watch(),
             libc::SYS_exit_group => ends::ending(),
-            libc::SYS_exit => attach::thread_ending(),
+            libc::SYS_exit => attach::maybe_through(),
             _ => {}
         }
         // SAFETY: the caller's arguments, unchanged.

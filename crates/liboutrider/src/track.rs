@@ -107,6 +107,9 @@ pub fn closing(fd: c_int) {
     if slot.state.load(Relaxed) != FD_UNKNOWN {
         forget(proc, slot, fd);
     }
+    if fd == libc::STDOUT_FILENO {
+        attach::maybe_through();
+    }
 }
 
 /// Turns of a loop, about a millisecond: an open through /proc takes microseconds, and who waits for it asks the kernel nothing.

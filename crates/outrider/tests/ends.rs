@@ -120,6 +120,34 @@ fn what_was_read_can_be_unmounted_at_once() {
     }
 }
 
+/// SPEC B11: the end of what a program writes tells whoever reads it that the program is through, and by then nothing is open that it has closed.
+#[test]
+fn the_end_of_the_output_finds_nothing_open() {
+    const NAME: &str = "the_end_of_the_output_finds_nothing_open";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let (from, reader) = (dir.join("from"), program("ends"));
+    let unmount = compile("unmount", "unmount_static", &["-static"]);
+    fs::create_dir_all(&from).unwrap();
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+    for i in 0..30u8 {
+        fs::write(from.join(format!("f{i}")), vec![i + 1; 3 << 20]).unwrap();
+    }
+    let _mounted = Mounted(dir.join("mnt"));
+    let text = format!(
+        "i=0; while [ $i -lt 30 ]; do mount --bind from mnt && {} mnt/f$i hush 2 back | {} mnt after || umount mnt; i=$((i + 1)); done",
+        reader.display(),
+        unmount.display()
+    );
+    make_cold(&from);
+    let (ours, report) = script(&dir, true, &text);
+    let lines = String::from_utf8_lossy(&ours.stdout);
+    assert_eq!(lines.matches("unmounted").count(), 30, "{ours:?}");
+    assert!(figure(&report, "prefetched") > 0, "{report:#}");
+}
+
 /// SPEC B11: on FUSE an unlinked file that somebody has open stays under another name, and its directory can't be removed. Whatever way a program
 /// came to have the file no more, its directory can be removed next.
 #[test]
