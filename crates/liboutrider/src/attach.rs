@@ -913,19 +913,23 @@ pub fn starting() {
 /// This process has taken names away, by unlink(2) or rename(2).
 static UNLINKS: AtomicBool = AtomicBool::new(false);
 
-/// A name is about to go: where it was the last, the file's room is free when the call is over. So nothing is open any more that was closed here.
+/// Bytes of a file from which on it matters when its room is given back. To wait for the service takes up to a millisecond, as long as reading a fourth of that.
+const ROOM: i64 = 4 << 20;
+
+/// A name is about to go: where it was a file's last, its room is free when the call is over. So nothing is open any more that was closed here.
 #[inline]
-pub fn unlinking() {
+pub fn unlinking(dir: i32, path: *const core::ffi::c_char) {
     UNLINKS.store(true, Ordering::Relaxed);
     if CLOSED.load(Ordering::Relaxed) {
-        unlinking_closed();
+        unlinking_closed(dir, path);
     }
 }
 
 #[cold]
-fn unlinking_closed() {
+fn unlinking_closed(dir: i32, path: *const core::ffi::c_char) {
     if let Some(proc) = handed_before()
-        && CLOSED.swap(false, Ordering::Relaxed)
+        && holds_unseen(proc)
+        && raw::status_at(dir, path).is_ok_and(|st| st.st_nlink == 1 && st.st_size >= ROOM)
     {
         settle(proc);
     }
@@ -936,7 +940,7 @@ fn unlinking_closed() {
 pub fn gives_room(fd: i32) -> bool {
     UNLINKS.load(Ordering::Relaxed)
         && handed_before().is_some_and(holds_unseen)
-        && raw::status(fd).is_ok_and(|st| st.st_nlink == 0)
+        && raw::status(fd).is_ok_and(|st| st.st_nlink == 0 && st.st_size >= ROOM)
 }
 
 /// Whether the service has more open because of this process than what servers keep.

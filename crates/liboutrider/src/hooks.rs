@@ -440,7 +440,7 @@ hook! {
         if let Some(r) = unsafe { exec::by_number(number, a, b, c, d, e) } {
             return r;
         }
-        changes::by_number(number, a, b, c);
+        changes::by_number(number, a, b, c, d);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
         if number == libc::SYS_openat2 && r >= 0 {

@@ -51,21 +51,22 @@ pub fn change_by_path(path: *const c_char) -> Call {
     open(AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC, 0)
 }
 
-/// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it, and
-/// of a name that is looked up, at which directory the path begins.
+/// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it, and at
+/// which directory the path begins; `=>` what comes before the call.
 macro_rules! foreseen {
-    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path $(, ($dir:expr, $at:expr))?)?;)*) => {$(
+    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path, ($dir:expr, $at:expr))? $(=> $before:expr)?;)*) => {$(
         #[doc = concat!("See ", stringify!($name), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
+            $($before;)?
             $($note();)?
             let answer = through_or_past(|| $call, || {
                 // SAFETY: the caller's arguments, unchanged.
                 unsafe { real::$name($($a),*) as isize }
             }) as $r;
-            $($(if answer == 0 {
+            $(if answer == 0 {
                 needs::looked($dir, $at);
-            })?)?
+            })?
             answer
         }
         foreseen!(@alias [$($alias)*] $name ($($a: $t),*) -> $r);
@@ -108,12 +109,12 @@ foreseen! {
         c.args.flags = 1;
         c
     };
-    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0), attach::unlinking;
+    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0) => attach::unlinking(AT_FDCWD, path);
     rmdir(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, libc::AT_REMOVEDIR);
-    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int as at_path(Kind::Unlinkat, dir, path, flags), attach::unlinking;
-    rename(from: *const c_char, to: *const c_char) -> c_int as rename_of(AT_FDCWD, from, AT_FDCWD, to), attach::unlinking;
+    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int as at_path(Kind::Unlinkat, dir, path, flags) => attach::unlinking(dir, path);
+    rename(from: *const c_char, to: *const c_char) -> c_int as rename_of(AT_FDCWD, from, AT_FDCWD, to) => attach::unlinking(AT_FDCWD, to);
     renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int
-        as rename_of(from_dir, from, to_dir, to), attach::unlinking;
+        as rename_of(from_dir, from, to_dir, to) => attach::unlinking(to_dir, to);
     mkdir(path: *const c_char, mode: mode_t) -> c_int as {
         let mut c = at_path(Kind::Mkdirat, AT_FDCWD, path, 0);
         c.args.extra = mode;

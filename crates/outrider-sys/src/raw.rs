@@ -219,7 +219,20 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
 /// NFS writes everything back for them, but told as far as they are known.
 #[inline]
 pub fn status(fd: i32) -> Result<libc::stat, i32> {
-    const FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    match statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) {
+        // Before Linux 4.11, or by a filter, which may say anything.
+        Err(e) if e != libc::EBADF => fstat(fd),
+        answer => answer,
+    }
+}
+
+/// The same of what a path names below the directory `dir`, itself where it is a link. EFAULT where `path` is no memory.
+pub fn status_at(dir: i32, path: *const core::ffi::c_char) -> Result<libc::stat, i32> {
+    statx(dir, path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+#[inline]
+fn statx(dir: i32, path: *const core::ffi::c_char, flags: i32) -> Result<libc::stat, i32> {
     const WHAT: u32 = libc::STATX_TYPE
         | libc::STATX_MODE
         | libc::STATX_NLINK
@@ -228,23 +241,20 @@ pub fn status(fd: i32) -> Result<libc::stat, i32> {
         | libc::STATX_SIZE;
     // SAFETY: plain data for which zero is a valid value.
     let mut stx: libc::statx = unsafe { core::mem::zeroed() };
-    // SAFETY: an empty C string, and the kernel writes one struct statx.
+    // SAFETY: the kernel reads the path, wherever that is, and writes one struct statx.
     let r = unsafe {
         syscall6(
             libc::SYS_statx,
-            fd as usize,
-            c"".as_ptr() as usize,
-            FLAGS as usize,
+            dir as usize,
+            path as usize,
+            (flags | libc::AT_STATX_DONT_SYNC) as usize,
             WHAT as usize,
             &raw mut stx as usize,
             0,
         )
     };
-    match -r as i32 {
-        0 => {}
-        e @ libc::EBADF => return Err(e),
-        // Before Linux 4.11, or by a filter, which may say anything.
-        _ => return fstat(fd),
+    if r != 0 {
+        return Err(-r as i32);
     }
     // SAFETY: as above.
     let mut st: libc::stat = unsafe { core::mem::zeroed() };
