@@ -1,7 +1,9 @@
 /* Reads a file from its beginning on and ends in some way while it has it.
  *
  * ends FILE WAY [MIB [HOW]]: reads MIB MiB (1) in 32 KiB, HOW is back: backwards from there, slow: with a pause of 50 ms after each
- * MiB, or blind: without asking how large it is (all of MIB are there). WAY: close (and exit), exit, _exit, quick (quick_exit), kill (by SIGKILL), exec (true; the descriptor is
+ * MiB, or blind: without asking how large it is (all of MIB are there). WAY: close (and exit), hush (close,
+ * then standard output, and exit), exit, _exit, quick (quick_exit), kill (by SIGKILL), number and alone (exit_group(2)
+ * and exit(2) by syscall(2)), exec (true; the descriptor is
  * closed by that), map (maps the file, closes it, reads the mapping, exits). Prints the sum of all bytes. */
 #include <fcntl.h>
 #include <signal.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 int main(int argc, char **argv)
@@ -45,14 +48,20 @@ int main(int argc, char **argv)
             if (!strcmp(how, "slow") && got % (1 << 20) == 0)
                 usleep(50000);
         }
-    if (!strcmp(way, "close"))
+    if (!strcmp(way, "close") || !strcmp(way, "hush"))
         close(fd);
     printf("%lu\n", sum);
     fflush(stdout);
+    if (!strcmp(way, "hush"))
+        fclose(stdout);
     if (!strcmp(way, "_exit"))
         _exit(0);
     if (!strcmp(way, "quick"))
         quick_exit(0);
+    if (!strcmp(way, "number"))
+        syscall(SYS_exit_group, 0);
+    if (!strcmp(way, "alone"))
+        syscall(SYS_exit, 0);
     if (!strcmp(way, "kill"))
         kill(getpid(), SIGKILL);
     if (!strcmp(way, "exec"))

@@ -910,6 +910,17 @@ pub fn ending() {
     await_release(proc, || proc.holds.load(Ordering::SeqCst) == 0);
 }
 
+/// This process may be through: a thread is about to end by a call of its own, perhaps the last one, or standard output is about to be closed, by
+/// which whoever reads it learns that. What the service has open because of this process is let go of; more may be opened.
+#[cold]
+pub fn maybe_through() {
+    if handed_before().is_some_and(|proc| proc.holds.load(Ordering::SeqCst) != 0)
+        && !crate::waits::is_guest()
+    {
+        let_go();
+    }
+}
+
 /// Waits until the service has let go of so much that `is_enough`, or has had time enough.
 ///
 /// A filter of system calls may stand over the process that no hook has seen, and kill for any but the one that ends it: the kernel is not asked for anything, be it only
@@ -944,9 +955,52 @@ pub fn starting() {
         return;
     };
     let walks = [&proc.walking, &proc.visiting].map(|w| w.load(Ordering::Relaxed)) != [0, 0];
-    if !(CLOSED.swap(false, Ordering::Relaxed) || walks)
-        || proc.holds.load(Ordering::SeqCst) <= proc.shows.load(Ordering::SeqCst)
+    if CLOSED.swap(false, Ordering::Relaxed) || walks {
+        settle(proc);
+    }
+}
+
+/// This process has taken names away, by unlink(2) or rename(2).
+static UNLINKS: AtomicBool = AtomicBool::new(false);
+
+/// Bytes of a file from which on it matters when its room is given back. To wait for the service takes up to a millisecond, as long as reading a fourth of that.
+const ROOM: i64 = 4 << 20;
+
+/// A name is about to go: where it was a file's last, its room is free when the call is over. So nothing is open any more that was closed here.
+#[inline]
+pub fn unlinking(dir: i32, path: *const core::ffi::c_char) {
+    UNLINKS.store(true, Ordering::Relaxed);
+    if CLOSED.load(Ordering::Relaxed) {
+        unlinking_closed(dir, path);
+    }
+}
+
+#[cold]
+fn unlinking_closed(dir: i32, path: *const core::ffi::c_char) {
+    if let Some(proc) = handed_before()
+        && holds_unseen(proc)
+        && raw::status_at(dir, path).is_ok_and(|st| st.st_nlink == 1 && st.st_size >= ROOM)
     {
+        settle(proc);
+    }
+}
+
+/// Whether to close this descriptor may give a file's room back, so that the service must not have it open. The kernel is asked only where something of
+/// this process is open there, and names were taken away.
+pub fn gives_room(fd: i32) -> bool {
+    UNLINKS.load(Ordering::Relaxed)
+        && handed_before().is_some_and(holds_unseen)
+        && raw::status(fd).is_ok_and(|st| st.st_nlink == 0 && st.st_size >= ROOM)
+}
+
+/// Whether the service has more open because of this process than what servers keep.
+fn holds_unseen(proc: &Proc) -> bool {
+    proc.holds.load(Ordering::SeqCst) > proc.shows.load(Ordering::SeqCst)
+}
+
+/// Waits until the service has let go of what nobody has open any more.
+fn settle(proc: &Proc) {
+    if !holds_unseen(proc) {
         return;
     }
     let wanted = proc

@@ -3,15 +3,15 @@
 //!
 //! Without a scope or a plug-in each of them is a load more than the C library's own function.
 
-use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{gid_t, mode_t, off_t, rlimit, size_t, uid_t};
 
 use outrider_sys::raw;
 
 use crate::graphs::{announce, change, close, is_nobodys, restrict, unsettle, unshare_files};
-use crate::names::{change_by_path, change_of_names};
-use crate::{real, rights};
+use crate::names::{change_by_path, change_of_names, rename_of};
+use crate::{attach, real, rights};
 
 /// fchmodat2(2), which the crate `libc` doesn't know on every processor. The kernel numbers calls since 5.1 alike on all.
 const FCHMODAT2: c_long = 452;
@@ -72,6 +72,12 @@ fn root() {
     paths();
 }
 
+/// A name is about to go, or the one that the path is to be given to.
+fn unlinking(dir: c_int, path: *const c_char) {
+    attach::unlinking(dir, path);
+    names();
+}
+
 /// Paths lead elsewhere.
 pub fn paths() {
     names();
@@ -126,7 +132,11 @@ hooks! {
 
 // Changes that no graph contains.
 hooks! {
-    remove = remove(path: *const c_char) -> c_int, names();
+    remove = remove(path: *const c_char) -> c_int, unlinking(libc::AT_FDCWD, path);
+    renameat2 = renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int, {
+        attach::unlinking(to_dir, to);
+        announce(|| rename_of(from_dir, from, to_dir, to));
+    };
     utime = utime(path: *const c_char, times: *const c_void) -> c_int, names();
     utimes = utimes(path: *const c_char, times: *const c_void) -> c_int, names();
     lutimes = lutimes(path: *const c_char, times: *const c_void) -> c_int, names();
@@ -177,7 +187,7 @@ fn is_clone(request: c_ulong) -> bool {
 }
 
 /// A system call that the program is about to make by syscall(2), which no other hook sees. Those that concern more than graphs are not among them.
-pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
+pub fn by_number(number: c_long, a: usize, b: usize, c: usize, d: usize) {
     match number {
         libc::SYS_close => announce(|| close(a as c_int)),
         libc::SYS_dup3 => announce(|| close(b as c_int)),
@@ -218,10 +228,10 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_mount
         | libc::SYS_move_mount
         | libc::SYS_mount_setattr => paths(),
+        libc::SYS_unlinkat => unlinking(a as c_int, b as *const c_char),
+        libc::SYS_renameat2 => unlinking(c as c_int, d as *const c_char),
         libc::SYS_mkdirat
         | libc::SYS_mknodat
-        | libc::SYS_unlinkat
-        | libc::SYS_renameat2
         | libc::SYS_linkat
         | libc::SYS_symlinkat
         | libc::SYS_fchmod
@@ -242,22 +252,22 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_truncate
         | libc::SYS_io_submit
         | libc::SYS_io_uring_enter => anything(),
-        _ => by_old_number(number, b),
+        _ => by_old_number(number, a, b, c, d),
     }
 }
 
 /// The same for calls that newer architectures don't have.
 #[cfg(target_arch = "x86_64")]
-fn by_old_number(number: c_long, b: usize) {
+fn by_old_number(number: c_long, a: usize, b: usize, c: usize, d: usize) {
     match number {
         libc::SYS_dup2 => announce(|| close(b as c_int)),
         libc::SYS_open | libc::SYS_creat => anything(),
-        libc::SYS_rename
-        | libc::SYS_renameat
-        | libc::SYS_mkdir
+        libc::SYS_unlink => unlinking(libc::AT_FDCWD, a as *const c_char),
+        libc::SYS_rename => unlinking(libc::AT_FDCWD, b as *const c_char),
+        libc::SYS_renameat => unlinking(c as c_int, d as *const c_char),
+        libc::SYS_mkdir
         | libc::SYS_rmdir
         | libc::SYS_link
-        | libc::SYS_unlink
         | libc::SYS_symlink
         | libc::SYS_chmod
         | libc::SYS_chown

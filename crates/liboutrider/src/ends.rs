@@ -20,7 +20,7 @@ fn waited(child: c_int, status: c_int) -> c_int {
 }
 
 /// Nothing of this process is left behind.
-fn ending() {
+pub fn ending() {
     attach::ending();
     declared::ending();
 }

@@ -21,7 +21,7 @@ use outrider_sys::units::PAGE;
 
 use crate::descriptors::Transfer;
 use crate::graphs::{self, transfer, vectored};
-use crate::{attach, changes, declared, descriptors, exec, needs, real, rights};
+use crate::{attach, changes, declared, descriptors, ends, exec, needs, real, rights};
 
 /// See preadv2(2), from Linux 6.14 on: what the read brings into the page cache leaves it at once.
 const RWF_DONTCACHE: c_int = 0x80;
@@ -433,13 +433,15 @@ hook! {
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
             libc::SYS_inotify_add_watch => watching(c as u32),
             libc::SYS_fanotify_mark => attach::watch(),
+            libc::SYS_exit_group => ends::ending(),
+            libc::SYS_exit => attach::maybe_through(),
             _ => {}
         }
         // SAFETY: the caller's arguments, unchanged.
         if let Some(r) = unsafe { exec::by_number(number, a, b, c, d, e) } {
             return r;
         }
-        changes::by_number(number, a, b, c);
+        changes::by_number(number, a, b, c, d);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
         if number == libc::SYS_openat2 && r >= 0 {

@@ -8,7 +8,7 @@ use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
 use crate::graphs::{announce, call, change, jumping, open, through, through_or_past, transfer};
-use crate::{descriptors, needs, real};
+use crate::{attach, descriptors, needs, real};
 
 #[inline(always)]
 fn at_path(kind: Kind, dir: c_int, path: *const c_char, flags: c_int) -> Call {
@@ -31,8 +31,9 @@ fn status_of(fd: c_int, st: *mut libc::stat) -> Call {
     c
 }
 
+/// A change of a file's name.
 #[inline(always)]
-fn rename_of(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> Call {
+pub fn rename_of(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> Call {
     let mut c = call(Kind::Renameat, from_dir);
     (c.args.fd2, c.path, c.second_path) = (to_dir, from, to);
     c
@@ -51,12 +52,13 @@ pub fn change_by_path(path: *const c_char) -> Call {
 }
 
 /// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it, and at
-/// which directory the path begins.
+/// which directory the path begins; `=>` what comes before the call.
 macro_rules! foreseen {
-    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path, ($dir:expr, $at:expr))?;)*) => {$(
+    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path, ($dir:expr, $at:expr))? $(=> $before:expr)?;)*) => {$(
         #[doc = concat!("See ", stringify!($name), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
+            $($before;)?
             $($note();)?
             let answer = through_or_past(|| $call, || {
                 // SAFETY: the caller's arguments, unchanged.
@@ -107,12 +109,12 @@ foreseen! {
         c.args.flags = 1;
         c
     };
-    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0);
+    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0) => attach::unlinking(AT_FDCWD, path);
     rmdir(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, libc::AT_REMOVEDIR);
-    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int as at_path(Kind::Unlinkat, dir, path, flags);
-    rename(from: *const c_char, to: *const c_char) -> c_int as rename_of(AT_FDCWD, from, AT_FDCWD, to);
+    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int as at_path(Kind::Unlinkat, dir, path, flags) => attach::unlinking(dir, path);
+    rename(from: *const c_char, to: *const c_char) -> c_int as rename_of(AT_FDCWD, from, AT_FDCWD, to) => attach::unlinking(AT_FDCWD, to);
     renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int
-        as rename_of(from_dir, from, to_dir, to);
+        as rename_of(from_dir, from, to_dir, to) => attach::unlinking(to_dir, to);
     mkdir(path: *const c_char, mode: mode_t) -> c_int as {
         let mut c = at_path(Kind::Mkdirat, AT_FDCWD, path, 0);
         c.args.extra = mode;
@@ -169,8 +171,6 @@ change_hooks! {
     fallocate64 = fallocate(fd: c_int, mode: c_int, offset: off_t, n: off_t) -> c_int as change(fd);
     truncate = truncate(path: *const c_char, size: off_t) -> c_int as change_by_path(path);
     truncate64 = truncate(path: *const c_char, size: off_t) -> c_int as change_by_path(path);
-    renameat2 = renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int
-        as rename_of(from_dir, from, to_dir, to);
     link = link(from: *const c_char, to: *const c_char) -> c_int as change_of_names();
     linkat = linkat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int
         as change_of_names();

@@ -107,6 +107,9 @@ pub fn closing(fd: c_int) {
     if slot.state.load(Relaxed) != FD_UNKNOWN {
         forget(proc, slot, fd);
     }
+    if fd == libc::STDOUT_FILENO {
+        attach::maybe_through();
+    }
 }
 
 /// Turns of a loop, about a millisecond: an open through /proc takes microseconds, and who waits for it asks the kernel nothing.
@@ -142,7 +145,7 @@ fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
     }
     // A service that was killed leaves its mark: nobody waits for it twice.
     slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
-    if tracked && slot.flags.load(Relaxed) & FLAG_HELD != 0 {
+    if tracked && (slot.flags.load(Relaxed) & FLAG_HELD != 0 || attach::gives_room(fd)) {
         attach::let_go();
     }
     if tracked {

@@ -565,7 +565,7 @@ pub mod lost {
         ),
         (
             MEMORY,
-            "shared memory: a process could not make any (memfd_create, ftruncate or mmap was refused, or RLIMIT_DATA, RLIMIT_AS or RLIMIT_NOFILE is too low); it ran without prefetching",
+            "shared memory: a process could not make any (memfd_create, ftruncate or mmap was refused, or RLIMIT_DATA, RLIMIT_AS, RLIMIT_NOFILE or RLIMIT_FSIZE is too low); it ran without prefetching",
         ),
         (
             NO_PAGES,

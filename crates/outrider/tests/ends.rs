@@ -13,7 +13,9 @@ use support::{
 };
 
 /// The ways in which a program comes to have a file no more; see `ends.c`.
-const WAYS: [&str; 7] = ["close", "exit", "_exit", "quick", "exec", "kill", "map"];
+const WAYS: [&str; 9] = [
+    "close", "exit", "_exit", "quick", "number", "alone", "exec", "kill", "map",
+];
 
 /// A file system of `fuse_server.c` on `mnt`, as long as it lives.
 struct Server(PathBuf);
@@ -116,6 +118,34 @@ fn what_was_read_can_be_unmounted_at_once() {
             assert!(figure(&report, "prefetched") > 0, "{way}: {report:#}");
         }
     }
+}
+
+/// SPEC B11: the end of what a program writes tells whoever reads it that the program is through, and by then nothing is open that it has closed.
+#[test]
+fn the_end_of_the_output_finds_nothing_open() {
+    const NAME: &str = "the_end_of_the_output_finds_nothing_open";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let (from, reader) = (dir.join("from"), program("ends"));
+    let unmount = compile("unmount", "unmount_static", &["-static"]);
+    fs::create_dir_all(&from).unwrap();
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+    for i in 0..30u8 {
+        fs::write(from.join(format!("f{i}")), vec![i + 1; 3 << 20]).unwrap();
+    }
+    let _mounted = Mounted(dir.join("mnt"));
+    let text = format!(
+        "i=0; while [ $i -lt 30 ]; do mount --bind from mnt && {} mnt/f$i hush 2 back | {} mnt after || umount mnt; i=$((i + 1)); done",
+        reader.display(),
+        unmount.display()
+    );
+    make_cold(&from);
+    let (ours, report) = script(&dir, true, &text);
+    let lines = String::from_utf8_lossy(&ours.stdout);
+    assert_eq!(lines.matches("unmounted").count(), 30, "{ours:?}");
+    assert!(figure(&report, "prefetched") > 0, "{report:#}");
 }
 
 /// SPEC B11: on FUSE an unlinked file that somebody has open stays under another name, and its directory can't be removed. Whatever way a program
@@ -292,4 +322,31 @@ fn a_server_that_never_answers_holds_nothing_up() {
         }
         drop(server);
     }
+}
+
+/// SPEC B11: what a program gives back by unlinking a file, or by closing one that has no name any more, is free when its call returns, as without us.
+#[test]
+fn the_room_of_what_is_unlinked_is_free_at_once() {
+    const NAME: &str = "the_room_of_what_is_unlinked_is_free_at_once";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let giver = program("gives_room");
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+    let _mounted = Mounted(dir.join("mnt"));
+    let text = format!(
+        "truncate -s 64M disk && mkfs.ext4 -q -F disk && mount -o loop disk mnt && {} mnt/f; umount mnt",
+        giver.display()
+    );
+    let (plain, _) = script(&dir, false, &text);
+    let (ours, report) = script(&dir, true, &text);
+    let lines = String::from_utf8_lossy(&plain.stdout);
+    assert_eq!(lines.matches(": free").count(), 12, "{plain:?}");
+    assert_eq!(
+        (plain.status, plain.stdout),
+        (ours.status, ours.stdout),
+        "{report:#}"
+    );
+    assert!(figure(&report, "prefetched") > 0, "{report:#}");
 }
