@@ -188,20 +188,17 @@ impl Shared {
     }
 
     /// Whether the process in entry `i`, whose memory was taken in just now, is the one that has handed it over, and still the program that did: the number may be another
-    /// process's by now, and what has become a program of another user's is not asked for by the one before.
+    /// process's by now, and what has become a program of another user's is not asked for by the one before. What [`Shared::stands`] says in the next
+    /// millisecond is of that program, too.
     pub fn is_still(&self, i: usize, handed: &Handed) -> bool {
-        let standing = self.standings.get(i).map(lock);
-        let Some(watch) = standing.as_ref().and_then(|s| s.as_ref()) else {
+        let mut standing = self.standings.get(i).map(lock);
+        let Some(watch) = standing.as_mut().and_then(|s| s.as_mut()) else {
             return false;
         };
-        let (uid, gid) = (handed.from.uid, handed.from.gid);
-        watch.is_users(uid, gid)
-            && match &handed.life {
-                Some(life) => !life::over(life),
-                // Nobody else has it mapped, and whoever has become another program has not.
-                None => rustix::fs::fstat(&handed.memory)
-                    .is_ok_and(|st| watch.has_mapped(st.st_dev, st.st_ino)),
-            }
+        // Before it is seen to have the memory mapped, which it has not as another program.
+        watch.is_like_this();
+        let [user, group] = handed.effective;
+        watch.is_users([handed.from.uid, user], [handed.from.gid, group]) && is_its(watch, handed)
     }
 
     /// Whether the process in entry `i` has exactly the rights of this process: user, groups, capabilities, root and namespaces, and no filter of
@@ -555,6 +552,13 @@ impl Drop for Shared {
             mapped::unmap(self.base, BOOKS_BYTES);
         }
     }
+}
+
+/// Whether a process is the one that has handed memory over, and still the program that did. Nobody else has it mapped, and whoever has become another program has not:
+/// one that is set-user-ID may do more than who has made it of himself.
+pub(crate) fn is_its(watch: &Watch, handed: &Handed) -> bool {
+    let [dev, ino] = handed.sent;
+    !handed.life.as_ref().is_some_and(life::over) && watch.has_mapped(dev, ino)
 }
 
 /// An entry that no process has. What is written there nobody reads.

@@ -327,12 +327,16 @@ pub fn knock(socket: i32) {
 pub struct Handed {
     /// Who connected and sent it: one process. User and group are the real ones.
     pub from: Peer,
+    /// The effective user and group that it had when it connected.
+    pub effective: [u32; 2],
     /// Readable when that process is over; as long as it is not, the number is that process's. `None` where the kernel has no such thing.
     pub life: Option<OwnedFd>,
     /// What was sent with it.
     pub message: Message,
     /// The memory.
     pub memory: OwnedFd,
+    /// `st_dev` and `st_ino` of the memory that was sent.
+    pub sent: [u64; 2],
 }
 
 /// What came to a socket.
@@ -474,11 +478,16 @@ fn received(connection: &OwnedFd) -> Option<Arrival> {
         // It is over, and its number may be another's.
         Err(_) => return Some(Arrival::Knock),
     };
+    let Ok(sent) = raw::fstat(memory.as_raw_fd()) else {
+        return Some(Arrival::Knock);
+    };
     Some(Arrival::Memory(Handed {
         from,
+        effective: [connected.uid, connected.gid],
         life,
         message: words,
         memory,
+        sent: [sent.st_dev, sent.st_ino],
     }))
 }
 

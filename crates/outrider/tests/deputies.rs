@@ -158,6 +158,46 @@ fn inherited_connections_are_nobodys() {
     assert!(reused, "no number was used again");
 }
 
+/// SPEC B16: memory is the program's that has handed it over, and not that of a set-user-ID one which its process has become since: nobody gets a service with the rights of
+/// such a one.
+#[test]
+fn memory_is_not_a_privileged_programs() {
+    const NAME: &str = "memory_is_not_a_privileged_programs";
+    if !is_root() {
+        return skip_unprivileged(NAME, "makes a program set-user-ID");
+    }
+    let dir = fresh_with(NAME, &[]);
+    open_to_all(&dir);
+    let privileged = dir.join("privileged");
+    fs::copy("/bin/sleep", &privileged).unwrap();
+    fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
+    let secrets = dir.join("secrets");
+    fs::create_dir(&secrets).unwrap();
+    let name = |i: usize| secrets.join(format!("f{i:03}"));
+    for i in 0..200 {
+        fs::write(name(i), [7; 20000]).unwrap();
+        let mode = if i == 0 { 0o644 } else { 0o600 };
+        fs::set_permissions(name(i), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    support::make_all_cold(&secrets);
+    let stranger = program("stranger");
+    let argv = [&stranger, &secrets, &privileged].map(|p| p.to_str().unwrap());
+    let argv = [argv[0], "lend", argv[1], argv[2]];
+    let output = outrider_run(&dir, &[], &argv).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    if !said.contains("privileged 1") {
+        return support::skip(NAME, "set-user-ID programs have no rights here");
+    }
+    let cached = |i: &usize| {
+        let file = fs::File::open(name(*i)).unwrap();
+        outrider_sys::cache::counted(file.as_fd(), 0..20000).is_ok_and(|c| c.cached > 0)
+    };
+    let fetched = (1..200).filter(cached).count();
+    assert_eq!(fetched, 0, "{said}");
+    assert!(said.contains("taken 0"), "{said}");
+}
+
 /// A file that only root may read, and whether anybody opens it while a program runs below us, which says "told".
 fn is_opened(name: &str, dir: &Path, flags: &[&str], argv: &dyn Fn(&str) -> Vec<String>) -> bool {
     open_to_all(dir);
@@ -489,6 +529,8 @@ fn memory_is_whose_it_is_mapped_by() {
     outrider_sys::mapped::unmap(at, 8192);
     assert!(!own.has_mapped(st.st_dev, st.st_ino));
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-    assert!(own.is_users(uid.as_raw(), gid.as_raw()));
-    assert!(!own.is_users(uid.as_raw() + 1, gid.as_raw()));
+    let (uid, gid) = (uid.as_raw(), gid.as_raw());
+    assert!(own.is_users([uid; 2], [gid; 2]));
+    assert!(!own.is_users([uid + 1, uid], [gid; 2]) && !own.is_users([uid, uid + 1], [gid; 2]));
+    assert!(!own.is_users([uid; 2], [gid, gid + 1]));
 }

@@ -467,7 +467,7 @@ impl<K: Kernel> Service<K> {
             match looked {
                 Ok(true) => {
                     self.shared.clear(i);
-                    self.hand_on(pid, handed.memory, handed.life);
+                    self.hand_on(pid, handed);
                 }
                 // Over before anybody looked; what it said still counts.
                 looked => {
