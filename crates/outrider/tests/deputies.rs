@@ -198,6 +198,55 @@ fn memory_is_not_a_privileged_programs() {
     assert!(said.contains("taken 0"), "{said}");
 }
 
+/// SPEC B16: who has another user's environment (sudo -E) is not led by that one's links to files that only he may read: nothing of them is in the report. A settings file
+/// of one's own is found behind one's own links.
+#[test]
+fn links_of_others_lead_to_no_settings() {
+    const NAME: &str = "links_of_others_lead_to_no_settings";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files of other users");
+    }
+    let dir = fresh_with(NAME, &[]);
+    let secret = dir.join("secret");
+    fs::write(&secret, "root:$6$hash:1:\n").unwrap();
+    let home = dir.join("home");
+    fs::create_dir_all(home.join(".config/outrider")).unwrap();
+    let link = home.join(".config/outrider/config.toml");
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    for (owner, shown) in [(65534, false), (0, true)] {
+        std::os::unix::fs::lchown(&link, Some(owner), None).unwrap();
+        let mut run = outrider_run(&dir, &["--report"], &["true"]);
+        let output = run.env("HOME", &home).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("the defaults hold"), "{said}");
+        assert_eq!(said.contains("$6$hash"), shown, "{said}");
+        assert_eq!(said.contains("a link of another user's"), !shown, "{said}");
+    }
+}
+
+/// SPEC B11: what lies where models of devices are kept and is no regular file keeps nobody waiting.
+#[test]
+fn kept_models_are_regular_files() {
+    let dir = fresh_with("kept_models_are_regular_files", &[Big]);
+    fs::create_dir_all(dir.join(".local/state/outrider")).unwrap();
+    let pipe = dir.join(".local/state/outrider/devices.json");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    support::make_cold(&dir);
+    let flag = format!("--report={}", dir.join("report.json").display());
+    let mut run = outrider_run(&dir, &[&flag], &["tac", "big.dat"]);
+    let output = run.stdout(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report = report(&dir.join("report.json"));
+    assert!(
+        !report["lost"].to_string().contains("did not answer"),
+        "{report}"
+    );
+    let fetched = report["totals"]["prefetched_bytes"].as_u64();
+    assert!(fetched.is_some_and(|n| n > 0), "{report}");
+}
+
 /// A file that only root may read, and whether anybody opens it while a program runs below us, which says "told".
 fn is_opened(name: &str, dir: &Path, flags: &[&str], argv: &dyn Fn(&str) -> Vec<String>) -> bool {
     open_to_all(dir);
