@@ -247,6 +247,66 @@ fn kept_models_are_regular_files() {
     assert!(fetched.is_some_and(|n| n > 0), "{report}");
 }
 
+/// SPEC B16: where all may write, what somebody else has put there is written into as a shell would, and not where the kernel keeps a shell from it.
+#[test]
+fn reports_go_where_a_shell_would_write() {
+    const NAME: &str = "reports_go_where_a_shell_would_write";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files of other users");
+    }
+    let dir = fresh_with(NAME, &[]);
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).unwrap();
+    let file = dir.join("report.json");
+    fs::write(&file, "theirs").unwrap();
+    std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let shell = Command::new("sh")
+        .args(["-c", ": >> report.json"])
+        .current_dir(&dir)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    if shell.success() {
+        return support::skip(NAME, "fs.protected_regular is 0");
+    }
+    for flag in ["--report=report.json", "--explain=report.json"] {
+        let output = outrider_run(&dir, &[flag], &["true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert_eq!(fs::read(&file).unwrap(), b"theirs", "{flag}");
+    }
+}
+
+/// SPEC B16: a report belongs to whom its file belonged when the run began: who may write to its directory, and puts one of his own there since, doesn't get it.
+#[test]
+fn reports_are_not_given_away() {
+    const NAME: &str = "reports_are_not_given_away";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files of other users");
+    }
+    let dir = fresh_with(NAME, &[]);
+    open_to_all(&dir);
+    let theirs = dir.join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).unwrap();
+    let file = theirs.join("report.json");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let flag = format!("--report={}", file.display());
+    let replace = "rm -f theirs/report.json; : > theirs/report.json";
+    let user = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
+    let argv = [&user[..], &["sh", "-c", replace]].concat();
+    let output = outrider_run(&dir, &[&flag], &argv).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(report(&file)["command"][0], "setpriv");
+    let meta = fs::metadata(&file).unwrap();
+    assert_eq!((meta.uid(), meta.permissions().mode() & 0o777), (0, 0o600));
+}
+
 /// A file that only root may read, and whether anybody opens it while a program runs below us, which says "told".
 fn is_opened(name: &str, dir: &Path, flags: &[&str], argv: &dyn Fn(&str) -> Vec<String>) -> bool {
     open_to_all(dir);
