@@ -571,6 +571,9 @@ pub fn memory(name: &core::ffi::CStr, len: usize, reserve: usize) -> Result<(i32
     }
 }
 
+/// The kernel's `include/uapi/linux/magic.h`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Whether a descriptor is one of memory of just this length that nobody can change any more.
@@ -591,7 +594,9 @@ pub fn is_sealed(fd: BorrowedFd<'_>, len: usize) -> bool {
     seals >= 0
         && seals as i32 & SEALS == SEALS
         && seals as i32 & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) == 0
-        && raw::fstat(number).is_ok_and(|st| st.st_size as usize == len && st.st_blksize == 4096)
+        && raw::fstat(number).is_ok_and(|st| st.st_size as usize == len)
+        // Not of huge pages of their own: where there is none left touching one is SIGBUS.
+        && rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC)
 }
 
 #[cfg(test)]
