@@ -6,8 +6,9 @@
  * stranger names FILE         becomes nobody in namespaces of its own, in which /proc/self/status is a link to FILE, and hands over memory
  * stranger note               hands over memory that notes all that can be lost, and stays until it was looked at
  * stranger turn FILE DIR      runs a program in DIR as nobody, and makes a script of it that FILE is to interpret
- * stranger lend DIR PROGRAM   becomes nobody, hands over memory in a child that at once becomes PROGRAM, which is set-user-ID, and tells of all files in DIR as if that
- *                             had opened them, the first of which it has open; again and again, until it was taken in once
+ * stranger lend DIR PROGRAM   becomes nobody, hands over memory in a child that at once becomes `PROGRAM hold`, which has rights by its file, and tells of all files in
+ *                             DIR as if that had opened them, the first of which it has open; again and again, until it was taken in once
+ * stranger hold               maps what is open under number 9, as programs do with a file that they are given, and stays
  * stranger watch FILE         prints "watching", and then "opened" when somebody opens the file, until its standard input ends
  * The first two, and lend, are to be run by root. Offsets are those of shm::Proc. */
 #include <dirent.h>
@@ -278,7 +279,8 @@ static int lend(const char *dir, const char *program)
 		if (!child) {
 			for (int v = FIRST; v < LAST; v++)
 				hand(reach(name), v, 0, token, shared);
-			execl(program, program, "5", NULL);
+			dup2(shared, 9);
+			execl(program, program, "hold", NULL);
 			_exit(18);
 		}
 		for (int i = 0; i < 30 && !*word(SERVED) && !*word(CLOSED); i++)
@@ -289,7 +291,7 @@ static int lend(const char *dir, const char *program)
 		snprintf(status, sizeof status, "/proc/%d/status", child);
 		FILE *file = fopen(status, "r");
 		while (file && fgets(status, sizeof status, file))
-			privileged |= !strncmp(status, "Uid:\t65534\t0\t", 13);
+			privileged |= !strncmp(status, "CapEff:", 7) && strtoull(status + 7, NULL, 16) != 0;
 		if (file)
 			fclose(file);
 		taken = *word(SERVED) && !*word(CLOSED);
@@ -347,6 +349,8 @@ int main(int argc, char **argv)
 		return names(argv[2]);
 	if (argc == 2 && !strcmp(argv[1], "note"))
 		return note();
+	if (argc == 2 && !strcmp(argv[1], "hold"))
+		return mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, 9, 0) == MAP_FAILED || sleep(5) != 0;
 	/* Longer than the runner takes from one look to the next. */
 	if (argc == 2 && !strcmp(argv[1], "stay"))
 		return sleep(3) != 0;

@@ -194,6 +194,21 @@ impl Watch {
         maps.is_ok_and(|maps| lists(maps.into(), dev, ino))
     }
 
+    /// Whether the process has got rights by the file that it executes, set-user-ID or with capabilities: what the dynamic linker calls secure execution. So it is for one
+    /// that does not tell.
+    pub fn is_privileged(&self) -> bool {
+        let mut words = [0; 1024];
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let auxv = openat(&self.directory, "auxv", flags, Mode::empty());
+        let read = auxv.and_then(|auxv| rustix::io::read(auxv, &mut words));
+        let read = words.get(..read.unwrap_or(0)).unwrap_or_default();
+        // Pairs of words: a name, and its value. One of 32 bits has it nowhere or with another value.
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let mut pairs = read.chunks_exact(16).map(|pair| pair.split_at(8));
+        let secure = pairs.find(|(name, _)| word(name) == libc::AT_SECURE);
+        secure.is_none_or(|(_, value)| word(value) != 0)
+    }
+
     fn label(&self) -> Vec<u8> {
         let mut label = vec![0; 4096];
         let read = self

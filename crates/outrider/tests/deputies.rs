@@ -158,8 +158,8 @@ fn inherited_connections_are_nobodys() {
     assert!(reused, "no number was used again");
 }
 
-/// SPEC B16: memory is the program's that has handed it over, and not that of a set-user-ID one which its process has become since: nobody gets a service with the rights of
-/// such a one.
+/// SPEC B16: memory is the program's that has handed it over, and not that of one which its process has become since and which has more rights by its file: nobody gets a
+/// service with the rights of such a one.
 #[test]
 fn memory_is_not_a_privileged_programs() {
     const NAME: &str = "memory_is_not_a_privileged_programs";
@@ -168,9 +168,6 @@ fn memory_is_not_a_privileged_programs() {
     }
     let dir = fresh_with(NAME, &[]);
     open_to_all(&dir);
-    let privileged = dir.join("privileged");
-    fs::copy("/bin/sleep", &privileged).unwrap();
-    fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
     let secrets = dir.join("secrets");
     fs::create_dir(&secrets).unwrap();
     let name = |i: usize| secrets.join(format!("f{i:03}"));
@@ -179,23 +176,40 @@ fn memory_is_not_a_privileged_programs() {
         let mode = if i == 0 { 0o644 } else { 0o600 };
         fs::set_permissions(name(i), fs::Permissions::from_mode(mode)).unwrap();
     }
-    support::make_all_cold(&secrets);
     let stranger = program("stranger");
-    let argv = [&stranger, &secrets, &privileged].map(|p| p.to_str().unwrap());
-    let argv = [argv[0], "lend", argv[1], argv[2]];
-    let output = outrider_run(&dir, &[], &argv).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    if !said.contains("privileged 1") {
-        return support::skip(NAME, "set-user-ID programs have no rights here");
+    for way in ["set-user-ID", "capabilities"] {
+        let privileged = dir.join(way);
+        fs::copy(&stranger, &privileged).unwrap();
+        if way == "set-user-ID" {
+            fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
+        } else {
+            // CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE, in the kernel's struct vfs_cap_data.
+            let words = [0x0200_0001u32, 1 << 1 | 1 << 2 | 1 << 19, 0, 0, 0];
+            let value: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let (to, how) = ("security.capability", rustix::fs::XattrFlags::empty());
+            if rustix::fs::setxattr(&privileged, to, &value, how).is_err() {
+                support::skip(NAME, "files have no capabilities here");
+                continue;
+            }
+        }
+        support::make_all_cold(&secrets);
+        let argv = [&stranger, &secrets, &privileged].map(|p| p.to_str().unwrap());
+        let argv = [argv[0], "lend", argv[1], argv[2]];
+        let output = outrider_run(&dir, &[], &argv).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        if !said.contains("privileged 1") {
+            support::skip(NAME, "such programs have no rights here");
+            continue;
+        }
+        let cached = |i: &usize| {
+            let file = fs::File::open(name(*i)).unwrap();
+            outrider_sys::cache::counted(file.as_fd(), 0..20000).is_ok_and(|c| c.cached > 0)
+        };
+        let fetched = (1..200).filter(cached).count();
+        assert_eq!(fetched, 0, "{way}: {said}");
+        assert!(said.contains("taken 0"), "{way}: {said}");
     }
-    let cached = |i: &usize| {
-        let file = fs::File::open(name(*i)).unwrap();
-        outrider_sys::cache::counted(file.as_fd(), 0..20000).is_ok_and(|c| c.cached > 0)
-    };
-    let fetched = (1..200).filter(cached).count();
-    assert_eq!(fetched, 0, "{said}");
-    assert!(said.contains("taken 0"), "{said}");
 }
 
 /// SPEC B16: who has another user's environment (sudo -E) is not led by that one's links to files that only he may read: nothing of them is in the report. A settings file

@@ -58,8 +58,9 @@ impl<K: Kernel> Service<K> {
     pub(super) fn hand_on(&mut self, pid: u32, handed: Handed) {
         let watch = Watch::of(pid).ok();
         let found = watch.and_then(|watch| Some((watch.standing()?, watch)));
-        // Only as long as it lives the number is its own, and only then the rights are those of who sent this. Asked after these: they are not another program's.
-        let found = found.filter(|(_, watch)| is_its(watch, &handed));
+        // Only as long as it lives the number is its own. Asked after its rights: these are not those of a program that it has become since, with more by its file.
+        let is_its = |watch: &Watch| is_its(watch, &handed) && !watch.is_privileged();
+        let found = found.filter(|(_, watch)| is_its(watch));
         let Handed { memory, life, .. } = handed;
         let Some((standing, watch)) = found else {
             // It is over, or another program by now.
