@@ -964,7 +964,7 @@ pub fn starting() {
 static UNLINKS: AtomicBool = AtomicBool::new(false);
 
 /// Bytes of a file from which on it matters when its room is given back. To wait for the service takes up to a millisecond, as long as reading a fourth of that.
-const ROOM: i64 = 4 << 20;
+const LARGE: i64 = 4 << 20;
 
 /// A name is about to go: where it was a file's last, its room is free when the call is over. So nothing is open any more that was closed here.
 #[inline]
@@ -979,7 +979,7 @@ pub fn unlinking(dir: i32, path: *const core::ffi::c_char) {
 fn unlinking_closed(dir: i32, path: *const core::ffi::c_char) {
     if let Some(proc) = handed_before()
         && holds_unseen(proc)
-        && raw::status_at(dir, path).is_ok_and(|st| st.st_nlink == 1 && st.st_size >= ROOM)
+        && raw::status_at(dir, path).is_ok_and(|st| st.st_nlink == 1 && st.st_size >= LARGE)
     {
         settle(proc);
     }
@@ -990,7 +990,7 @@ fn unlinking_closed(dir: i32, path: *const core::ffi::c_char) {
 pub fn gives_room(fd: i32) -> bool {
     UNLINKS.load(Ordering::Relaxed)
         && handed_before().is_some_and(holds_unseen)
-        && raw::status(fd).is_ok_and(|st| st.st_nlink == 0 && st.st_size >= ROOM)
+        && raw::status(fd).is_ok_and(|st| st.st_nlink == 0 && st.st_size >= LARGE)
 }
 
 /// Whether the service has more open because of this process than what servers keep.

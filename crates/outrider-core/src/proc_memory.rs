@@ -56,6 +56,7 @@ impl ProcMemory {
                 uid: 0,
                 gid: 0,
             },
+            effective: [0, 0],
             life: None,
             message: Message {
                 version: shm::VERSION,
@@ -63,6 +64,7 @@ impl ProcMemory {
                 token: shared.header().secret.load(Ordering::Relaxed),
             },
             memory: fd,
+            sent: [0, 0],
         }
     }
 }

@@ -328,12 +328,16 @@ pub fn knock(socket: i32) {
 pub struct Handed {
     /// Who connected and sent it: one process. User and group are the real ones.
     pub from: Peer,
+    /// The effective user and group that it had when it connected.
+    pub effective: [u32; 2],
     /// Readable when that process is over; as long as it is not, the number is that process's. `None` where the kernel has no such thing.
     pub life: Option<OwnedFd>,
     /// What was sent with it.
     pub message: Message,
     /// The memory.
     pub memory: OwnedFd,
+    /// `st_dev` and `st_ino` of the memory that was sent.
+    pub sent: [u64; 2],
 }
 
 /// What came to a socket.
@@ -475,11 +479,16 @@ fn received(connection: &OwnedFd) -> Option<Arrival> {
         // It is over, and its number may be another's.
         Err(_) => return Some(Arrival::Knock),
     };
+    let Ok(sent) = raw::fstat(memory.as_raw_fd()) else {
+        return Some(Arrival::Knock);
+    };
     Some(Arrival::Memory(Handed {
         from,
+        effective: [connected.uid, connected.gid],
         life,
         message: words,
         memory,
+        sent: [sent.st_dev, sent.st_ino],
     }))
 }
 
@@ -568,6 +577,9 @@ pub fn memory(
     }
 }
 
+/// The kernel's `include/uapi/linux/magic.h`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Whether a descriptor is one of memory of just this length that nobody can change any more.
@@ -588,7 +600,9 @@ pub fn is_sealed(fd: BorrowedFd<'_>, len: usize) -> bool {
     seals >= 0
         && seals as i32 & SEALS == SEALS
         && seals as i32 & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) == 0
-        && raw::fstat(number).is_ok_and(|st| st.st_size as usize == len && st.st_blksize == 4096)
+        && raw::fstat(number).is_ok_and(|st| st.st_size as usize == len)
+        // Not of huge pages of their own: where there is none left touching one is SIGBUS.
+        && rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC)
 }
 
 #[cfg(test)]

@@ -34,6 +34,30 @@ pub struct Standing {
     label: Vec<u8>,
 }
 
+impl Standing {
+    /// What this process may do. `None` where /proc does not tell.
+    pub fn own() -> Option<Standing> {
+        Watch::at("/proc/self").ok()?.standing()
+    }
+
+    /// Whether whoever has these rights has any capability.
+    pub fn has_capabilities(&self) -> bool {
+        let status = self.lines.join("\n");
+        ["CapPrm:", "CapEff:"]
+            .iter()
+            .any(|name| numbers(&status, name, 16).iter().any(|set| *set != 0))
+    }
+
+    /// Whether a process with these rights may do no more than one with the rights `wanted`, and all of that but for what depends on its mounts and root: these may be
+    /// those of `starter`, from which it comes (see [`is_apart`]).
+    pub fn serves(&self, wanted: &Standing, starter: &Standing) -> bool {
+        let places = |of: &Standing| (of.namespaces[0].clone(), of.root);
+        (&self.lines, &self.label, &self.namespaces[1])
+            == (&wanted.lines, &wanted.label, &wanted.namespaces[1])
+            && [wanted, starter].map(places).contains(&places(self))
+    }
+}
+
 /// Users, groups and capabilities that count now, and filters of system calls. What a process could still take away from itself or its
 /// children (bounding set, no_new_privs) takes nothing from it now.
 const LINES: [&str; 8] = [
@@ -154,11 +178,12 @@ impl Watch {
         }
     }
 
-    /// Whether the process is this user's and group's, the real ones.
-    pub fn is_users(&self, uid: u32, gid: u32) -> bool {
+    /// Whether these are the process's real and effective user, and its real and effective group.
+    pub fn is_users(&self, user: [u32; 2], group: [u32; 2]) -> bool {
         self.status().is_some_and(|status| {
-            let first = |name| numbers(&status, name, 10).first().copied();
-            (first("Uid:"), first("Gid:")) == (Some(uid.into()), Some(gid.into()))
+            let has =
+                |name, ids: [u32; 2]| numbers(&status, name, 10).starts_with(&ids.map(u64::from));
+            has("Uid:", user) && has("Gid:", group)
         })
     }
 
@@ -167,6 +192,21 @@ impl Watch {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let maps = openat(&self.directory, "maps", flags, Mode::empty());
         maps.is_ok_and(|maps| lists(maps.into(), dev, ino))
+    }
+
+    /// Whether the process has got rights by the file that it executes, set-user-ID or with capabilities: what the dynamic linker calls secure execution. So it is for one
+    /// that does not tell.
+    pub fn is_privileged(&self) -> bool {
+        let mut words = [0; 1024];
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let auxv = openat(&self.directory, "auxv", flags, Mode::empty());
+        let read = auxv.and_then(|auxv| rustix::io::read(auxv, &mut words));
+        let read = words.get(..read.unwrap_or(0)).unwrap_or_default();
+        // Pairs of words: a name, and its value. One of 32 bits has it nowhere or with another value.
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let mut pairs = read.chunks_exact(16).map(|pair| pair.split_at(8));
+        let secure = pairs.find(|(name, _)| word(name) == libc::AT_SECURE);
+        secure.is_none_or(|(_, value)| word(value) != 0)
     }
 
     fn label(&self) -> Vec<u8> {
@@ -183,7 +223,7 @@ impl Watch {
     pub fn is_like_this(&mut self) -> bool {
         thread_local! {
             // Threads of a service change nothing of theirs.
-            static OWN: Option<Standing> = Watch::at("/proc/self").ok().and_then(|w| w.standing());
+            static OWN: Option<Standing> = Standing::own();
         }
         let now = Instant::now();
         if self.alike.is_some_and(|at| now - at < VALID) {

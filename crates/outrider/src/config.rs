@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use outrider_core::config::Config;
+use outrider_core::profile::store::{self, Trouble};
 
 use crate::cli::{Engine, Mode};
 use crate::elf;
@@ -98,14 +98,21 @@ fn refusal(path: &Path, what: &str) -> String {
 /// Bytes of a config file at most: twice what all patterns of `files.exclude` may take, 1024 of PATH_MAX.
 const MOST: u64 = 8 << 20;
 
-/// The text of a file, or what is wrong with it. One that is `named` may be a pipe, which is waited for.
+/// The text of a file, or what is wrong with it. One that is `named` may be a pipe, which is waited for, and is found as whoever has named it meant. What lies in
+/// a usual place may have been put there by others: nothing shows what a link of theirs leads to.
 fn contents(path: &Path, named: bool) -> Result<String, String> {
+    let opened = match named {
+        true => fs::File::open(path),
+        false => store::open(path).map_err(|trouble| match trouble {
+            Trouble::Io(e) => e,
+            Trouble::Missing => io::ErrorKind::NotFound.into(),
+            Trouble::Link(at) => {
+                io::Error::other(format!("{} is a link of another user's", show(&at)))
+            }
+            other => io::Error::other(other.to_string()),
+        }),
+    };
     let mut text = String::new();
-    let flags = if named { 0 } else { libc::O_NONBLOCK };
-    let opened = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path);
     match opened.and_then(|file| file.take(MOST + 1).read_to_string(&mut text)) {
         Ok(_) if text.len() as u64 <= MOST => Ok(text),
         Ok(_) => Err("is longer than 8 MiB; accepted is a TOML file".to_owned()),

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use outrider_core::device::DeviceModel;
+use outrider_core::profile::store::{self, Trouble};
 use outrider_sys::device::file_system_id;
 use serde::{Deserialize, Serialize};
 
@@ -32,9 +33,19 @@ fn place() -> Option<PathBuf> {
     Some(base_directory("XDG_STATE_HOME", ".local/state")?.join("outrider/devices.json"))
 }
 
-/// All that is kept; nothing where that is not to be understood.
+/// Bytes of the file at most: more models than a machine has file systems.
+const MOST: u64 = 1 << 20;
+
+/// All that is kept; nothing where that is not to be understood. Nobody waits for what is no regular file.
 fn read(path: &Path) -> io::Result<Saveds> {
-    Ok(serde_json::from_slice(&fs::read(path)?).unwrap_or_default())
+    let file = store::open(path).map_err(|trouble| match trouble {
+        Trouble::Io(e) => e,
+        Trouble::Missing => io::ErrorKind::NotFound.into(),
+        other => io::Error::other(other.to_string()),
+    })?;
+    let mut text = Vec::new();
+    file.take(MOST).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text).unwrap_or_default())
 }
 
 /// The models by file system. What can't be read is not known: it will be measured.

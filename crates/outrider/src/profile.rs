@@ -172,13 +172,18 @@ fn show_one(args: &ProfileShowArgs) -> Outcome {
         let most = row.columns.iter().copied().max().unwrap_or(0).max(1);
         let bar = |n: &u64| match n {
             0 => ' ',
-            n => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][((8 * n - 1) / most).min(7) as usize],
+            n => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][eighth(*n, most)],
         };
         let bars: String = row.columns.iter().map(bar).collect();
         writeln!(out, "{:>10}  {bars}  {}", bytes(row.bytes), show(&row.name))?;
     }
     out.flush()?;
     Ok(0)
+}
+
+/// Of which eighth of `most`, from 0, `n` is, from 1.
+fn eighth(n: u64, most: u64) -> usize {
+    ((8 * u128::from(n) - 1) / u128::from(most)).min(7) as usize
 }
 
 fn files(profile: &Profile) -> usize {

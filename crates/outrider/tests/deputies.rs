@@ -158,6 +158,169 @@ fn inherited_connections_are_nobodys() {
     assert!(reused, "no number was used again");
 }
 
+/// SPEC B16: memory is the program's that has handed it over, and not that of one which its process has become since and which has more rights by its file: nobody gets a
+/// service with the rights of such a one.
+#[test]
+fn memory_is_not_a_privileged_programs() {
+    const NAME: &str = "memory_is_not_a_privileged_programs";
+    if !is_root() {
+        return skip_unprivileged(NAME, "makes a program set-user-ID");
+    }
+    let dir = fresh_with(NAME, &[]);
+    open_to_all(&dir);
+    let secrets = dir.join("secrets");
+    fs::create_dir(&secrets).unwrap();
+    let name = |i: usize| secrets.join(format!("f{i:03}"));
+    for i in 0..200 {
+        fs::write(name(i), [7; 20000]).unwrap();
+        let mode = if i == 0 { 0o644 } else { 0o600 };
+        fs::set_permissions(name(i), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let stranger = program("stranger");
+    for way in ["set-user-ID", "capabilities"] {
+        let privileged = dir.join(way);
+        fs::copy(&stranger, &privileged).unwrap();
+        if way == "set-user-ID" {
+            fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
+        } else {
+            // CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE, in the kernel's struct vfs_cap_data.
+            let words = [0x0200_0001u32, 1 << 1 | 1 << 2 | 1 << 19, 0, 0, 0];
+            let value: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let (to, how) = ("security.capability", rustix::fs::XattrFlags::empty());
+            if rustix::fs::setxattr(&privileged, to, &value, how).is_err() {
+                support::skip(NAME, "files have no capabilities here");
+                continue;
+            }
+        }
+        support::make_all_cold(&secrets);
+        let argv = [&stranger, &secrets, &privileged].map(|p| p.to_str().unwrap());
+        let argv = [argv[0], "lend", argv[1], argv[2]];
+        let output = outrider_run(&dir, &[], &argv).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        if !said.contains("privileged 1") {
+            support::skip(NAME, "such programs have no rights here");
+            continue;
+        }
+        let cached = |i: &usize| {
+            let file = fs::File::open(name(*i)).unwrap();
+            outrider_sys::cache::counted(file.as_fd(), 0..20000).is_ok_and(|c| c.cached > 0)
+        };
+        let fetched = (1..200).filter(cached).count();
+        assert_eq!(fetched, 0, "{way}: {said}");
+        assert!(said.contains("taken 0"), "{way}: {said}");
+    }
+}
+
+/// SPEC B16: who has another user's environment (sudo -E) is not led by that one's links to files that only he may read: nothing of them is in the report. A settings file
+/// of one's own is found behind one's own links.
+#[test]
+fn links_of_others_lead_to_no_settings() {
+    const NAME: &str = "links_of_others_lead_to_no_settings";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files of other users");
+    }
+    let dir = fresh_with(NAME, &[]);
+    let secret = dir.join("secret");
+    fs::write(&secret, "root:$6$hash:1:\n").unwrap();
+    let home = dir.join("home");
+    fs::create_dir_all(home.join(".config/outrider")).unwrap();
+    let link = home.join(".config/outrider/config.toml");
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    for (owner, shown) in [(65534, false), (0, true)] {
+        std::os::unix::fs::lchown(&link, Some(owner), None).unwrap();
+        let mut run = outrider_run(&dir, &["--report"], &["true"]);
+        let output = run.env("HOME", &home).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("the defaults hold"), "{said}");
+        assert_eq!(said.contains("$6$hash"), shown, "{said}");
+        assert_eq!(said.contains("a link of another user's"), !shown, "{said}");
+    }
+}
+
+/// SPEC B11: what lies where models of devices are kept and is no regular file keeps nobody waiting.
+#[test]
+fn kept_models_are_regular_files() {
+    let dir = fresh_with("kept_models_are_regular_files", &[Big]);
+    fs::create_dir_all(dir.join(".local/state/outrider")).unwrap();
+    let pipe = dir.join(".local/state/outrider/devices.json");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    support::make_cold(&dir);
+    let flag = format!("--report={}", dir.join("report.json").display());
+    let mut run = outrider_run(&dir, &[&flag], &["tac", "big.dat"]);
+    let output = run.stdout(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report = report(&dir.join("report.json"));
+    assert!(
+        !report["lost"].to_string().contains("did not answer"),
+        "{report}"
+    );
+    let fetched = report["totals"]["prefetched_bytes"].as_u64();
+    assert!(fetched.is_some_and(|n| n > 0), "{report}");
+}
+
+/// SPEC B16: where all may write, what somebody else has put there is written into as a shell would, and not where the kernel keeps a shell from it.
+#[test]
+fn reports_go_where_a_shell_would_write() {
+    const NAME: &str = "reports_go_where_a_shell_would_write";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files of other users");
+    }
+    let dir = fresh_with(NAME, &[]);
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).unwrap();
+    let file = dir.join("report.json");
+    fs::write(&file, "theirs").unwrap();
+    std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let shell = Command::new("sh")
+        .args(["-c", ": >> report.json"])
+        .current_dir(&dir)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    if shell.success() {
+        return support::skip(NAME, "fs.protected_regular is 0");
+    }
+    for flag in ["--report=report.json", "--explain=report.json"] {
+        let output = outrider_run(&dir, &[flag], &["true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert_eq!(fs::read(&file).unwrap(), b"theirs", "{flag}");
+    }
+}
+
+/// SPEC B16: a report belongs to whom its file belonged when the run began: who may write to its directory, and puts one of his own there since, doesn't get it.
+#[test]
+fn reports_are_not_given_away() {
+    const NAME: &str = "reports_are_not_given_away";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has files of other users");
+    }
+    let dir = fresh_with(NAME, &[]);
+    open_to_all(&dir);
+    let theirs = dir.join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).unwrap();
+    let file = theirs.join("report.json");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let flag = format!("--report={}", file.display());
+    let replace = "rm -f theirs/report.json; : > theirs/report.json";
+    let user = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
+    let argv = [&user[..], &["sh", "-c", replace]].concat();
+    let output = outrider_run(&dir, &[&flag], &argv).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(report(&file)["command"][0], "setpriv");
+    let meta = fs::metadata(&file).unwrap();
+    assert_eq!((meta.uid(), meta.permissions().mode() & 0o777), (0, 0o600));
+}
+
 /// A file that only root may read, and whether anybody opens it while a program runs below us, which says "told".
 fn is_opened(name: &str, dir: &Path, flags: &[&str], argv: &dyn Fn(&str) -> Vec<String>) -> bool {
     open_to_all(dir);
@@ -490,6 +653,8 @@ fn memory_is_whose_it_is_mapped_by() {
     outrider_sys::mapped::unmap(at, 8192);
     assert!(!own.has_mapped(st.st_dev, st.st_ino));
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-    assert!(own.is_users(uid.as_raw(), gid.as_raw()));
-    assert!(!own.is_users(uid.as_raw() + 1, gid.as_raw()));
+    let (uid, gid) = (uid.as_raw(), gid.as_raw());
+    assert!(own.is_users([uid; 2], [gid; 2]));
+    assert!(!own.is_users([uid + 1, uid], [gid; 2]) && !own.is_users([uid, uid + 1], [gid; 2]));
+    assert!(!own.is_users([uid; 2], [gid, gid + 1]));
 }

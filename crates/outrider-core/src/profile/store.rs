@@ -113,6 +113,36 @@ pub fn name_of(command: &[OsString], directory: &Path) -> OsString {
 /// A directory, opened. Links on the way are followed only where nobody but its owner, or root, could have put them.
 fn directory(path: &Path) -> Result<OwnedFd, Trouble> {
     let own = rustix::process::geteuid().as_raw();
+    let is_kept = |holder: &libc::stat, _: &libc::stat| {
+        holder.st_mode & 0o022 == 0 && [0, own].contains(&holder.st_uid)
+    };
+    let found = find(path, is_kept)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(&found, ".", flags, Mode::empty())?)
+}
+
+/// A regular file, opened for reading, of which only as many bytes are to be taken as are expected. A link is followed if it is this user's or root's: whoever has
+/// another's environment (su, sudo -E) would be led by that one's to files that he may not read.
+pub fn open(file: &Path) -> Result<File, Trouble> {
+    let own = rustix::process::geteuid().as_raw();
+    let found = find(file, |_, link| [0, own].contains(&link.st_uid))?;
+    let st = raw::status(found.as_raw_fd()).map_err(io::Error::from_raw_os_error)?;
+    if FileType::from_raw_mode(st.st_mode) != FileType::RegularFile {
+        return Err(Trouble::NoFile);
+    }
+    let opened = match crate::fetch::reopen(found.as_fd(), OFlags::empty()) {
+        // Without /proc.
+        Err(rustix::io::Errno::NOENT) => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            rustix::fs::openat(CWD, file, flags, Mode::empty())?
+        }
+        other => other?,
+    };
+    Ok(opened.into())
+}
+
+/// What a path leads to, opened without any right. A link is followed if `may` says so of the directory that has it, and of itself.
+fn find(path: &Path, may: impl Fn(&libc::stat, &libc::stat) -> bool) -> Result<OwnedFd, Trouble> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = |dir: &OwnedFd, name: &OsStr| rustix::fs::openat(dir, name, flags, Mode::empty());
     let root = || rustix::fs::openat(CWD, "/", flags, Mode::empty());
@@ -138,9 +168,8 @@ fn directory(path: &Path) -> Result<OwnedFd, Trouble> {
             continue;
         }
         let holder = raw::status(dir.as_raw_fd()).map_err(io::Error::from_raw_os_error)?;
-        let others = holder.st_mode & 0o022 != 0 || ![0, own].contains(&holder.st_uid);
         links += 1;
-        if others || links > LINKS {
+        if !may(&holder, &st) || links > LINKS {
             return Err(Trouble::Link(at.join(name)));
         }
         let target = rustix::fs::readlinkat(&next, "", Vec::new())?;
@@ -150,9 +179,7 @@ fn directory(path: &Path) -> Result<OwnedFd, Trouble> {
         }
         left.extend(components(&target));
     }
-    let last = above.pop().ok_or(Trouble::Missing)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(&last, ".", flags, Mode::empty())?)
+    above.pop().ok_or(Trouble::Missing)
 }
 
 /// The directory of a file, and the file's name.

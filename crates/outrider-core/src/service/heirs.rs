@@ -8,14 +8,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use outrider_sys::handover::{self, Message};
+use outrider_sys::handover::{self, Handed, Message};
 use outrider_sys::life;
 use outrider_sys::standing::{Standing, Watch};
 
 use super::kernel::Kernel;
 use super::{Service, bounds};
 use crate::clock::Moment;
-use crate::shared::Shared;
+use crate::shared::{Shared, is_its};
 use crate::shm::lost;
 use crate::{fetch, shm};
 
@@ -29,6 +29,8 @@ const REMINDER: Duration = Duration::from_millis(1);
 pub(super) struct Heirs {
     /// Whose rights each has.
     known: Vec<Standing>,
+    /// Of each, once it listens: whether it has just these.
+    is_right: [Option<bool>; shm::HEIRS],
     /// Processes that wait for one: its number, and the memory that they have handed over.
     waiting: Vec<Waiting>,
     reminded: Option<Moment>,
@@ -52,14 +54,16 @@ impl Heirs {
 }
 
 impl<K: Kernel> Service<K> {
-    /// A process has handed over its memory that has other rights; `life` is readable when it is over.
-    pub(super) fn hand_on(&mut self, pid: u32, memory: OwnedFd, life: Option<OwnedFd>) {
+    /// A process has handed over its memory that has other rights.
+    pub(super) fn hand_on(&mut self, pid: u32, handed: Handed) {
         let watch = Watch::of(pid).ok();
-        let standing = watch.as_ref().and_then(Watch::standing);
-        // Only as long as it lives the number is its own.
-        let standing = standing.filter(|_| !life.as_ref().is_some_and(life::over));
-        let (Some(watch), Some(standing)) = (watch, standing) else {
-            // It is over.
+        let found = watch.and_then(|watch| Some((watch.standing()?, watch)));
+        // Only as long as it lives the number is its own. Asked after its rights: these are not those of a program that it has become since, with more by its file.
+        let is_its = |watch: &Watch| is_its(watch, &handed) && !watch.is_privileged();
+        let found = found.filter(|(_, watch)| is_its(watch));
+        let Handed { memory, life, .. } = handed;
+        let Some((standing, watch)) = found else {
+            // It is over, or another program by now.
             return Shared::refuse(&memory);
         };
         if self.ancestor.is_some() {
@@ -112,13 +116,19 @@ impl<K: Kernel> Service<K> {
         let mut remind = false;
         for waiting in std::mem::take(&mut self.heirs.waiting) {
             let heir = &self.shared.heir_header(waiting.heir).heir;
-            match heir.state.load(Acquire) {
-                shm::HEIR_LISTENS => self.pass_on(&waiting),
-                shm::HEIR_WANTED | shm::HEIR_BEGINS if now - waiting.since < PATIENCE => {
-                    remind |= heir.state.load(Relaxed) == shm::HEIR_WANTED;
-                    self.heirs.waiting.push(waiting);
-                }
-                _ => self.turn_away(&waiting.memory),
+            let state = heir.state.load(Acquire);
+            let begins = match state {
+                // The runner has not noted its number yet.
+                shm::HEIR_LISTENS => heir.pid.load(Acquire) == 0,
+                state => state == shm::HEIR_WANTED || state == shm::HEIR_BEGINS,
+            };
+            if begins && now - waiting.since < PATIENCE {
+                remind |= state == shm::HEIR_WANTED;
+                self.heirs.waiting.push(waiting);
+            } else if state == shm::HEIR_LISTENS && self.is_right(waiting.heir) {
+                self.pass_on(&waiting);
+            } else {
+                self.turn_away(&waiting.memory);
             }
         }
         let due = self.heirs.reminded.is_none_or(|at| now - at >= REMINDER);
@@ -129,6 +139,20 @@ impl<K: Kernel> Service<K> {
                 let _ = rustix::process::kill_process(runner, rustix::process::Signal::CHILD);
             }
         }
+    }
+
+    /// Whether a service that listens has the rights for which it was asked. The process of which it has taken them on may have become another program before that, with
+    /// more: a set-user-ID one. Where this process has no capabilities it has started none that has others.
+    fn is_right(&mut self, heir: usize) -> bool {
+        let pid = self.shared.heir_header(heir).heir.pid.load(Relaxed);
+        let (Some(known), Some(own)) = (self.heirs.known.get(heir), Standing::own()) else {
+            return false;
+        };
+        let look = || {
+            let its = Watch::of(pid).ok().and_then(|watch| watch.standing());
+            !own.has_capabilities() || its.is_some_and(|its| its.serves(known, &own))
+        };
+        *self.heirs.is_right[heir].get_or_insert_with(look)
     }
 
     fn pass_on(&self, waiting: &Waiting) {

@@ -428,7 +428,10 @@ impl<K: Kernel> Service<K> {
         }
         self.kernel.taken_in(&self.shared, i);
         // Since it said so it may have become another program, and its number another process's.
-        let is_still = self.ancestor.is_some() || self.kernel.is_still(&self.shared, i, &handed);
+        let is_still = match self.ancestor {
+            Some(_) => !self.shared.is_privileged(i),
+            None => self.kernel.is_still(&self.shared, i, &handed),
+        };
         if !is_still || !self.kernel.stands(&self.shared, i) {
             let looked = match is_still {
                 true => Watch::of(pid).map(|watch| watch.standing().is_some()),
@@ -437,7 +440,7 @@ impl<K: Kernel> Service<K> {
             match looked {
                 Ok(true) => {
                     self.shared.clear(i);
-                    self.hand_on(pid, handed.memory, handed.life);
+                    self.hand_on(pid, handed);
                 }
                 // Over before anybody looked; what it said still counts.
                 looked => {

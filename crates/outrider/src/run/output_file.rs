@@ -102,6 +102,10 @@ impl OutputFile {
             Some(Place::Open(number)) => (duplicate(number), false),
             _ => match open(false) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => (open(true), true),
+                // Asked as a shell asks: where all may write, the kernel refuses what somebody else has put there (fs.protected_regular, fs.protected_fifos).
+                Ok(found) if found.metadata().is_ok_and(|m| m.is_file()) || is_pipe => {
+                    (open(true), false)
+                }
                 other => (other, false),
             },
         };
@@ -285,14 +289,21 @@ impl OutputFile {
         };
         let mut file = File::from(file);
         let its = || self.file.as_ref().and_then(|f| fstat(f).ok());
+        let own = rustix::process::geteuid().as_raw();
+        let is_it = |found: &Stat| {
+            let same = |its: Stat| (its.st_dev, its.st_ino) == (found.st_dev, found.st_ino);
+            found.st_uid == own || its().is_some_and(same)
+        };
         let alike = match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(before) => match FileType::from_raw_mode(before.st_mode) {
                 // Its other names are to have the text, too, if it is the one that was there.
                 FileType::RegularFile if before.st_nlink > 1 && self.file.is_some() => false,
                 FileType::RegularFile if before.st_nlink > 1 => true,
-                FileType::RegularFile => take_after(&file, &before).is_ok(),
-                // Somebody has put it there since.
-                FileType::Symlink => its().is_none_or(|its| take_after(&file, &its).is_ok()),
+                FileType::RegularFile if is_it(&before) => take_after(&file, &before).is_ok(),
+                // Somebody else has put it there since.
+                FileType::RegularFile | FileType::Symlink => {
+                    its().is_none_or(|its| take_after(&file, &its).is_ok())
+                }
                 _ => false,
             },
             Err(e) => e == Errno::NOENT,
