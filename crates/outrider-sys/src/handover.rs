@@ -624,7 +624,7 @@ mod tests {
         let name = name_of(socket.as_fd()).unwrap();
         let mut waiting = Waiting::default();
         assert!(matches!(waiting.receive(socket.as_fd()), Arrival::Nobody));
-        let (fd, at) = memory(c"test", 8192, 0).unwrap();
+        let (fd, at) = memory(c"test", 8192, 0, core::ptr::null_mut()).unwrap();
         // SAFETY: mapped just now.
         unsafe { at.write(7) };
         let message = Message {
