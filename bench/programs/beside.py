@@ -2,9 +2,10 @@
 """What a foreign reader finds ahead of his reads: a command on a cold emulated disk beside one that reads 4 KiB at random (beside.c), alone and under `outrider run`, in turns.
 
     outrider-lab disk up --size 2G --mount DIR nvme
-    beside.py --dir DIR --outrider OUTRIDER [--before OUTRIDER] [--runs 9] [--jsonl FILE] seq|cat|cp
+    beside.py --dir DIR --outrider OUTRIDER [--before OUTRIDER] [--runs 9] [--jsonl FILE] [--direct US] seq|cat|cp|tac|walk|hints
 
-DIR/stream (512 MB) and DIR/foreign (256 MB) are made the first time. Medians: the seconds of the command, the reader's p50 and p99 (µs), and of the disk's own record of requests how long the
+DIR/stream (512 MB), DIR/foreign (256 MB) and DIR/tree are made the first time. walk is grep -r of the tree, then find; hints is a WILLNEED of 8 MiB, again and again. With
+--direct the foreign reader reads around the cache, with a pause of so many µs after each read. Medians: the seconds of the command, the reader's p50 and p99 (µs), and of the disk's own record of requests how long the
 reader's took (p99, µs), and the KiB of all others that were on their way when one of them came (mean, p99). These depend less, or not at all, on how soon a busy machine wakes whom. Needs root and
 a C compiler.
 """
@@ -16,7 +17,8 @@ parser.add_argument("--outrider", required=True)
 parser.add_argument("--before")
 parser.add_argument("--runs", type=int, default=9)
 parser.add_argument("--jsonl")
-parser.add_argument("what", choices=["seq", "cat", "cp"])
+parser.add_argument("--direct", metavar="US")
+parser.add_argument("what", choices=["seq", "cat", "cp", "tac", "walk", "hints"])
 args = parser.parse_args()
 
 here, bin = os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.abspath(args.outrider))
@@ -29,7 +31,21 @@ for name, megabytes in [(stream, 512), (foreign, 256)]:
         with open(name, "wb") as f:
             for _ in range(megabytes):
                 f.write(os.urandom(1 << 20))
-command = {"seq": [bin + "/outrider-work", "read", "--pattern", "seq", stream], "cat": ["cat", stream], "cp": ["cp", stream, copy]}[args.what]
+tree = args.dir + "/tree"
+if args.what == "walk" and not os.path.exists(tree):
+    for i in range(4000):
+        os.makedirs(f"{tree}/{i // 100}", exist_ok=True)
+        with open(f"{tree}/{i // 100}/{i}", "wb") as f:
+            f.write(os.urandom(12 << 10).hex().encode())
+hints = """import os, sys
+f = os.open(sys.argv[1], os.O_RDONLY)
+size = os.fstat(f).st_size
+for at in range(0, size, 8 << 20):
+    os.posix_fadvise(f, at, 8 << 20, os.POSIX_FADV_WILLNEED)
+    for block in range(at, min(at + (8 << 20), size), 64 << 10):
+        os.pread(f, 64 << 10, block)
+"""
+command = {"seq": [bin + "/outrider-work", "read", "--pattern", "seq", stream], "cat": ["cat", stream], "cp": ["cp", stream, copy], "tac": ["tac", stream], "walk": ["sh", "-c", f"grep -rc nothing {tree}; find {tree}"], "hints": [sys.executable, "-c", hints, stream]}[args.what]
 columns = {"stock": [], "before": [args.before or "", "run", "--"], "now": [args.outrider, "run", "--"]}
 if not args.before:
     del columns["before"]
@@ -56,6 +72,7 @@ def ahead():
     return sorted(found), sorted(took)
 
 
+direct = ["-d", args.direct] if args.direct else []
 results = {name: [] for name in columns}
 for run in range(args.runs):
     turn = list(columns) if run % 2 == 0 else list(columns)[::-1]
@@ -64,9 +81,9 @@ for run in range(args.runs):
             os.unlink(copy)
         disk("cold")
         disk("trace", "start", trace)
-        done = subprocess.run([beside, foreign, *columns[name], *command], check=True, capture_output=True, text=True)
+        done = subprocess.run([beside, *direct, foreign, *columns[name], *command], check=True, capture_output=True, text=True)
         disk("trace", "stop")
-        words, (found, took) = done.stdout.split("\n")[-2].split(), ahead()
+        words, (found, took) = done.stdout.split(), ahead()
         values = {"seconds": float(words[0]), "p50_us": float(words[2]), "p99_us": float(words[3]), "disk_p99_us": took[len(took) * 99 // 100]}
         values |= {"ahead_kib": statistics.mean(found), "ahead_p99_kib": found[len(found) * 99 // 100]}
         results[name].append(values)
