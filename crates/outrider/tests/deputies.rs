@@ -283,7 +283,11 @@ fn reports_go_where_a_shell_would_write() {
     // By fs.protected_regular.
     let refused = !shell.success();
     for flag in ["--report=report.json", "--explain=report.json"] {
-        let mut again = File::options().write(true).truncate(true).open(&file).unwrap();
+        let mut again = File::options()
+            .write(true)
+            .truncate(true)
+            .open(&file)
+            .unwrap();
         again.write_all(b"theirs").unwrap();
         let output = outrider_run(&dir, &[flag], &["true"]).output().unwrap();
         let code = if refused { 2 } else { 0 };

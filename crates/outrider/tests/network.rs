@@ -191,19 +191,22 @@ fn servers_are_left_alone_where_they_shall_be() {
         format!("files.exclude = [\"/nowhere\", \"{}/*/*\"]", mnt.display()),
     ] {
         fs::write(dir.join("config.toml"), &settings).unwrap();
-        let ours = go(&["--config=config.toml"]).unwrap();
-        assert_eq!(ours.printed, plain.printed);
-        assert_eq!(ours.number("files_ahead"), 0, "{settings}");
         let upper = u64::from(settings.contains("nowhere")) * 4;
-        for (kind, n) in &ours.asked {
-            // What lies above may be listed.
-            let more = if kind.starts_with("list") { upper } else { 0 };
-            assert!(
-                *n <= plain.asked[kind] + more,
-                "{settings}: {:?}",
-                ours.asked
-            );
-        }
+        // The kernel may take a page away before it is read, and asks for it again.
+        eventually(|| {
+            let ours = go(&["--config=config.toml"]).unwrap();
+            assert_eq!(ours.printed, plain.printed);
+            assert_eq!(ours.number("files_ahead"), 0, "{settings}");
+            for (kind, n) in &ours.asked {
+                // What lies above may be listed.
+                let more = if kind.starts_with("list") { upper } else { 0 };
+                let most = plain.asked[kind] + more;
+                if *n > most {
+                    return Err(format!("{settings}: {n} times {kind} instead of {most}"));
+                }
+            }
+            Ok(())
+        });
     }
 }
 
