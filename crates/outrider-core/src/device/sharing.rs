@@ -253,7 +253,7 @@ impl Disk {
             true => 0,
             false => self.held,
         };
-        if drained && self.suspected {
+        if drained && self.sharing != Sharing::Unknown {
             self.undecided += 1;
         }
         self.drained = match drained {
@@ -336,8 +336,11 @@ impl Disk {
         // What is not decided by then takes longer.
         let enough = PROOF << self.undecided.saturating_sub(1).min(3);
         let long_ago = self.drained.is_none_or(|looks| looks + 1 >= enough);
+        // Of what programs may have on their way themselves nobody knows how much was read.
+        let tells = last.programs.way <= FEW * PAGE;
         let wanted = match self.sharing {
             _ if self.suspected => long_ago && !self.seen,
+            Sharing::Suspected => long_ago && tells,
             Sharing::Unknown => long_ago && perhaps && self.quiet + 1 >= self.enough(answer),
             _ => false,
         };

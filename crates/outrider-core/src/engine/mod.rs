@@ -406,6 +406,13 @@ impl Engine {
         }
     }
 
+    /// Bytes in flight at most on a device while others read from it.
+    pub fn beside_others(&self, device: DeviceId) -> u64 {
+        let bounds = self.shared.settings.in_flight;
+        let mut state = self.shared.lock();
+        state.device(device, bounds).beside_others()
+    }
+
     /// How many other runs of ours read from a device.
     pub fn divide(&self, device: DeviceId, others: u32) {
         let bounds = self.shared.settings.in_flight;

@@ -617,10 +617,15 @@ impl Device {
             Sharing::Unknown | Sharing::Suspected => {
                 alone.min((self.model.unproven() / runs).max(self.least))
             }
-            Sharing::Shared => alone.min(self.model.beside_others().max(self.streaming)),
+            Sharing::Shared => alone.min(self.beside_others()),
         };
         // With less in flight than without us the program would wait longer, and nobody else shorter.
         bound.max(self.kernels)
+    }
+
+    /// Bytes in flight at most beside others: no less than the kernel would have for the same streams.
+    pub(super) fn beside_others(&self) -> u64 {
+        self.model.beside_others().max(self.streaming)
     }
 
     /// Bytes of the queues in flight at most: where somebody else may wait behind them and the lane's, both together keep to the bound, in which each has its

@@ -43,7 +43,7 @@ impl<K: Kernel> Service<K> {
         let model = self.model(device);
         // What is on its way beside somebody comes in pieces of which there is room for one.
         let most = match self.sharing(key) {
-            Sharing::Shared => model.beside_others(),
+            Sharing::Shared => self.engine.beside_others(device),
             _ => u64::MAX,
         };
         let Some(file) = self.files.get_mut(&key) else {
