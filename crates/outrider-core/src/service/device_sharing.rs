@@ -51,6 +51,11 @@ impl<K: Kernel> Readers for Followed<'_, K> {
             let in_flight = in_flight.min(2 * longest);
             let streaming =
                 p.streaming(late) as u64 * in_flight.max(2 * p.window().unwrap_or(READAHEAD));
+            let way = streaming;
+            // The burst of a hint is on its way half of the time.
+            let (hint, at) = p.hint();
+            let hint = if late(at) { hint / 2 } else { 0 };
+            let streaming = streaming.max(hint);
             let at_once = if by_blocks { LEAST_BLOCK } else { at_once };
             let fetched = few
                 .then(|| service.kernel.bytes_fetched(p.pid()))
@@ -62,7 +67,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                 window: window.map(|window| window.min(longest)),
                 in_flight,
                 streaming,
-                way: match streaming {
+                way: match way {
                     0 if p.read().1 == 0 || by_blocks => u64::MAX,
                     0 => THREADS * at_once.max(in_flight),
                     bytes => bytes,

@@ -93,8 +93,9 @@ impl<K: Kernel> Service<K> {
         /// Bytes that it asks a disk for at once, at most: 256 pages.
         const PIECE: u64 = 1 << 20;
         let bytes = len.min(self.devices.clip(key.dev));
+        let now = self.kernel.now();
         if let Some(p) = self.processes.get_mut(i) {
-            p.has_hinted(bytes, bytes.div_ceil(PIECE));
+            p.has_hinted(bytes, bytes.div_ceil(PIECE), now);
         }
     }
 

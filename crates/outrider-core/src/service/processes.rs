@@ -161,6 +161,8 @@ pub(super) struct ProcState {
     streams: Vec<(u64, Moment)>,
     /// Bytes that the kernel has been given hints of beside the service, and the requests that these become.
     hinted: (u64, u64),
+    /// Bytes of the last one, and when it was given.
+    hint: (u64, Moment),
     /// When it was last seen to go through directories.
     walked: Option<Moment>,
     /// What it owes the others of the service's time.
@@ -190,6 +192,7 @@ impl ProcState {
             in_flight: (0, Moment::BEGINNING),
             streams: Vec::new(),
             hinted: (0, 0),
+            hint: (0, Moment::BEGINNING),
             walked: None,
             debt: Debt::default(),
             short: Sampling::default(),
@@ -338,9 +341,15 @@ impl ProcState {
     }
 
     /// The kernel was given a hint of so many bytes, which becomes so many requests.
-    pub(super) fn has_hinted(&mut self, bytes: u64, requests: u64) {
+    pub(super) fn has_hinted(&mut self, bytes: u64, requests: u64, now: Moment) {
+        self.hint = (bytes, now);
         self.hinted.0 = self.hinted.0.saturating_add(bytes);
         self.hinted.1 = self.hinted.1.saturating_add(requests);
+    }
+
+    /// Bytes that the kernel has on its way at once by the last hint, and when it was given that.
+    pub(super) fn hint(&self) -> (u64, Moment) {
+        self.hint
     }
 
     /// Bytes that the kernel was given hints of, and the requests that these became.
