@@ -941,10 +941,16 @@ fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) {
 /// Something that the service may have open was closed by this process since it last started another.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// A file that is followed was closed, or is no longer mapped.
+/// One that was read up to [`LARGE`] or farther, since a name last went.
+static CLOSED_LARGE: AtomicBool = AtomicBool::new(false);
+
+/// A file that is followed was closed, or is no longer mapped; it had been read up to byte `reached`.
 #[inline]
-pub fn closed() {
+pub fn closed(reached: u64) {
     CLOSED.store(true, Ordering::Relaxed);
+    if reached >= LARGE {
+        CLOSED_LARGE.store(true, Ordering::Relaxed);
+    }
 }
 
 /// This process, or a child that runs in its memory, is about to start another: that one, which may be anybody, finds nothing open any more that was closed
@@ -964,33 +970,29 @@ pub fn starting() {
 static UNLINKS: AtomicBool = AtomicBool::new(false);
 
 /// Bytes of a file from which on it matters when its room is given back. To wait for the service takes up to a millisecond, as long as reading a fourth of that.
-const LARGE: i64 = 4 << 20;
+const LARGE: u64 = 4 << 20;
 
-/// A name is about to go: where it was a file's last, its room is free when the call is over. So nothing is open any more that was closed here.
+/// A name is about to go: where it was a file's last, its room is free when the call is over. So nothing large is open any more that was closed here.
 #[inline]
-pub fn unlinking(dir: i32, path: *const core::ffi::c_char) {
+pub fn unlinking() {
     UNLINKS.store(true, Ordering::Relaxed);
-    if CLOSED.load(Ordering::Relaxed) {
-        unlinking_closed(dir, path);
+    if CLOSED_LARGE.load(Ordering::Relaxed) {
+        unlinking_closed();
     }
 }
 
 #[cold]
-fn unlinking_closed(dir: i32, path: *const core::ffi::c_char) {
-    if let Some(proc) = handed_before()
-        && holds_unseen(proc)
-        && raw::status_at(dir, path).is_ok_and(|st| st.st_nlink == 1 && st.st_size >= LARGE)
-    {
+fn unlinking_closed() {
+    CLOSED_LARGE.store(false, Ordering::Relaxed);
+    if let Some(proc) = handed_before() {
         settle(proc);
     }
 }
 
-/// Whether to close this descriptor may give a file's room back, so that the service must not have it open. The kernel is asked only where something of
-/// this process is open there, and names were taken away.
-pub fn gives_room(fd: i32) -> bool {
-    UNLINKS.load(Ordering::Relaxed)
-        && handed_before().is_some_and(holds_unseen)
-        && raw::status(fd).is_ok_and(|st| st.st_nlink == 0 && st.st_size >= LARGE)
+/// Whether to close a descriptor that was read up to byte `reached` may give a file's room back, so that the service must not have it open. The kernel is not asked whether
+/// the file still has a name: a filter that no hook has seen may kill for that.
+pub fn gives_room(reached: u64) -> bool {
+    UNLINKS.load(Ordering::Relaxed) && reached >= LARGE && handed_before().is_some_and(holds_unseen)
 }
 
 /// Whether the service has more open because of this process than what servers keep.

@@ -73,8 +73,8 @@ fn root() {
 }
 
 /// A name is about to go, or the one that the path is to be given to.
-fn unlinking(dir: c_int, path: *const c_char) {
-    attach::unlinking(dir, path);
+fn unlinking() {
+    attach::unlinking();
     names();
 }
 
@@ -132,9 +132,9 @@ hooks! {
 
 // Changes that no graph contains.
 hooks! {
-    remove = remove(path: *const c_char) -> c_int, unlinking(libc::AT_FDCWD, path);
+    remove = remove(path: *const c_char) -> c_int, unlinking();
     renameat2 = renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int, {
-        attach::unlinking(to_dir, to);
+        attach::unlinking();
         announce(|| rename_of(from_dir, from, to_dir, to));
     };
     utime = utime(path: *const c_char, times: *const c_void) -> c_int, names();
@@ -187,7 +187,7 @@ fn is_clone(request: c_ulong) -> bool {
 }
 
 /// A system call that the program is about to make by syscall(2), which no other hook sees. Those that concern more than graphs are not among them.
-pub fn by_number(number: c_long, a: usize, b: usize, c: usize, d: usize) {
+pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
     match number {
         libc::SYS_close => announce(|| close(a as c_int)),
         libc::SYS_dup3 => announce(|| close(b as c_int)),
@@ -228,8 +228,7 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize, d: usize) {
         | libc::SYS_mount
         | libc::SYS_move_mount
         | libc::SYS_mount_setattr => paths(),
-        libc::SYS_unlinkat => unlinking(a as c_int, b as *const c_char),
-        libc::SYS_renameat2 => unlinking(c as c_int, d as *const c_char),
+        libc::SYS_unlinkat | libc::SYS_renameat2 => unlinking(),
         libc::SYS_mkdirat
         | libc::SYS_mknodat
         | libc::SYS_linkat
@@ -252,19 +251,17 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize, d: usize) {
         | libc::SYS_truncate
         | libc::SYS_io_submit
         | libc::SYS_io_uring_enter => anything(),
-        _ => by_old_number(number, a, b, c, d),
+        _ => by_old_number(number, b),
     }
 }
 
 /// The same for calls that newer architectures don't have.
 #[cfg(target_arch = "x86_64")]
-fn by_old_number(number: c_long, a: usize, b: usize, c: usize, d: usize) {
+fn by_old_number(number: c_long, b: usize) {
     match number {
         libc::SYS_dup2 => announce(|| close(b as c_int)),
         libc::SYS_open | libc::SYS_creat => anything(),
-        libc::SYS_unlink => unlinking(libc::AT_FDCWD, a as *const c_char),
-        libc::SYS_rename => unlinking(libc::AT_FDCWD, b as *const c_char),
-        libc::SYS_renameat => unlinking(c as c_int, d as *const c_char),
+        libc::SYS_unlink | libc::SYS_rename | libc::SYS_renameat => unlinking(),
         libc::SYS_mkdir
         | libc::SYS_rmdir
         | libc::SYS_link

@@ -441,7 +441,7 @@ hook! {
         if let Some(r) = unsafe { exec::by_number(number, a, b, c, d, e) } {
             return r;
         }
-        changes::by_number(number, a, b, c, d);
+        changes::by_number(number, a, b, c);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
         if number == libc::SYS_openat2 && r >= 0 {

@@ -109,12 +109,12 @@ foreseen! {
         c.args.flags = 1;
         c
     };
-    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0) => attach::unlinking(AT_FDCWD, path);
+    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0) => attach::unlinking();
     rmdir(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, libc::AT_REMOVEDIR);
-    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int as at_path(Kind::Unlinkat, dir, path, flags) => attach::unlinking(dir, path);
-    rename(from: *const c_char, to: *const c_char) -> c_int as rename_of(AT_FDCWD, from, AT_FDCWD, to) => attach::unlinking(AT_FDCWD, to);
+    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int as at_path(Kind::Unlinkat, dir, path, flags) => attach::unlinking();
+    rename(from: *const c_char, to: *const c_char) -> c_int as rename_of(AT_FDCWD, from, AT_FDCWD, to) => attach::unlinking();
     renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int
-        as rename_of(from_dir, from, to_dir, to) => attach::unlinking(to_dir, to);
+        as rename_of(from_dir, from, to_dir, to) => attach::unlinking();
     mkdir(path: *const c_char, mode: mode_t) -> c_int as {
         let mut c = at_path(Kind::Mkdirat, AT_FDCWD, path, 0);
         c.args.extra = mode;

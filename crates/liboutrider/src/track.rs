@@ -127,6 +127,7 @@ fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
         SHARED.forget(fd);
     }
     let (last, skip) = (slot.last.load(Relaxed), slot.skip.load(Relaxed));
+    let reached = last.max(slot.pos.load(Relaxed));
     if tracked && slot.flags.load(Relaxed) & FLAG_RESIDENT != 0 {
         resident::ends(proc, slot, fd);
     }
@@ -145,11 +146,11 @@ fn forget(proc: &'static Proc, slot: &'static Slot, fd: c_int) {
     }
     // A service that was killed leaves its mark: nobody waits for it twice.
     slot.flags.fetch_and(!FLAG_FETCHING, SeqCst);
-    if tracked && (slot.flags.load(Relaxed) & FLAG_HELD != 0 || attach::gives_room(fd)) {
+    if tracked && (slot.flags.load(Relaxed) & FLAG_HELD != 0 || attach::gives_room(reached)) {
         attach::let_go();
     }
     if tracked {
-        attach::closed();
+        attach::closed(reached);
     }
 }
 
@@ -642,7 +643,7 @@ pub fn mapping_changed(kind: Kind, extra: u64, address: usize, len: usize) {
         tell(proc, kind, 0, extra, address as u64, len as u64);
         if kind == Kind::Unmap {
             attach::unmapped();
-            attach::closed();
+            attach::closed(len as u64);
         }
     }
 }

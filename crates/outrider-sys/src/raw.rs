@@ -214,54 +214,39 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
     if r < 0 { Err(-r as i32) } else { Ok(st) }
 }
 
-/// What the kernel knows of an open file by itself: device, inode, mode, links, owner, size in bytes and times of `fstat(2)`, zero for the rest, or a negated errno. No
+/// What the kernel knows of an open file by itself: device, inode, mode, owner, size in bytes and times of `fstat(2)`, zero for the rest, or a negated errno. No
 /// server is asked (NFS, FUSE), and none is waited for that doesn't answer; what it alone knows may be a little out of date. Times are not asked for, since
 /// NFS writes everything back for them, but told as far as they are known.
 #[inline]
 pub fn status(fd: i32) -> Result<libc::stat, i32> {
-    match statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) {
-        // Before Linux 4.11, or by a filter, which may say anything.
-        Err(e) if e != libc::EBADF => fstat(fd),
-        answer => answer,
-    }
-}
-
-/// The same of what a path names below the directory `dir`, itself where it is a link. EFAULT where `path` is no memory.
-pub fn status_at(dir: i32, path: *const core::ffi::c_char) -> Result<libc::stat, i32> {
-    statx(dir, path, libc::AT_SYMLINK_NOFOLLOW)
-}
-
-#[inline]
-fn statx(dir: i32, path: *const core::ffi::c_char, flags: i32) -> Result<libc::stat, i32> {
-    const WHAT: u32 = libc::STATX_TYPE
-        | libc::STATX_MODE
-        | libc::STATX_NLINK
-        | libc::STATX_UID
-        | libc::STATX_INO
-        | libc::STATX_SIZE;
+    const FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    const WHAT: u32 =
+        libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_UID | libc::STATX_INO | libc::STATX_SIZE;
     // SAFETY: plain data for which zero is a valid value.
     let mut stx: libc::statx = unsafe { core::mem::zeroed() };
-    // SAFETY: the kernel reads the path, wherever that is, and writes one struct statx.
+    // SAFETY: an empty C string, and the kernel writes one struct statx.
     let r = unsafe {
         syscall6(
             libc::SYS_statx,
-            dir as usize,
-            path as usize,
-            (flags | libc::AT_STATX_DONT_SYNC) as usize,
+            fd as usize,
+            c"".as_ptr() as usize,
+            FLAGS as usize,
             WHAT as usize,
             &raw mut stx as usize,
             0,
         )
     };
-    if r != 0 {
-        return Err(-r as i32);
+    match -r as i32 {
+        0 => {}
+        e @ libc::EBADF => return Err(e),
+        // Before Linux 4.11, or by a filter, which may say anything.
+        _ => return fstat(fd),
     }
     // SAFETY: as above.
     let mut st: libc::stat = unsafe { core::mem::zeroed() };
     st.st_dev = libc::makedev(stx.stx_dev_major, stx.stx_dev_minor);
     st.st_ino = stx.stx_ino;
     st.st_mode = stx.stx_mode.into();
-    st.st_nlink = stx.stx_nlink.into();
     st.st_uid = stx.stx_uid;
     st.st_size = stx.stx_size as i64;
     (st.st_atime, st.st_atime_nsec) = (stx.stx_atime.tv_sec, stx.stx_atime.tv_nsec.into());
