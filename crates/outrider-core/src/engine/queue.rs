@@ -406,6 +406,17 @@ impl State {
         None
     }
 
+    /// Whether a device is given nothing more for a moment.
+    pub(super) fn holds(&self) -> bool {
+        self.devices.iter().any(|d| d.held)
+    }
+
+    /// That has lasted long enough where nothing is left on its way.
+    pub(super) fn lets_on(&mut self) {
+        let rest = self.devices.iter_mut().filter(|d| d.in_flight_bytes == 0);
+        rest.for_each(|d| d.held = false);
+    }
+
     /// Requests have been handed to the kernel.
     pub(super) fn issued(&mut self, issued: Issued) {
         let d = &mut self.devices[issued.device];

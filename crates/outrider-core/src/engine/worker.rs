@@ -16,6 +16,8 @@ use crate::clock::{Clock, Moment, Monotonic};
 use crate::device::{Layout, Watch};
 use crate::shm::{Notes, lost};
 
+/// A device that is given nothing for a moment, and has nothing left, waits no longer for whoever wanted to look at that: some turns of his. He may have no processor.
+const HELD: Duration = Duration::from_millis(1);
 /// What has not arrived after this never will.
 const NEVER: Duration = Duration::from_secs(10);
 /// What a disk answers within this is waited for in the kernel: a file is held for no longer than that.
@@ -45,7 +47,17 @@ pub(super) fn work(shared: &Shared) {
                     state.tell();
                 }
                 state.idle += 1;
-                state = shared.work.wait(state).unwrap_or_else(|e| e.into_inner());
+                state = match state.holds() {
+                    true => {
+                        let waited = shared.work.wait_timeout(state, HELD);
+                        let (mut state, over) = waited.unwrap_or_else(|e| e.into_inner());
+                        if over.timed_out() {
+                            state.lets_on();
+                        }
+                        state
+                    }
+                    false => shared.work.wait(state).unwrap_or_else(|e| e.into_inner()),
+                };
                 state.idle -= 1;
             }
         }
