@@ -156,7 +156,7 @@ pub fn start() -> bool {
     for (to, value) in SETTINGS.iter().zip(numbers) {
         to.store(value.unwrap_or(0), Ordering::Relaxed);
     }
-    if name.len() == NAME_BYTES && !make_local() {
+    if name.len() == NAME_BYTES && !make_local(flags & shm::ENVIRONMENT_STRICT != 0) {
         return true;
     }
     FLAGS.store(flags, Ordering::Relaxed);
@@ -317,11 +317,10 @@ fn part(which: usize) -> Option<*mut u8> {
     (!used).then_some(room.wrapping_add(which * PROC_BYTES))
 }
 
-/// The page that a forked child finds zero, and the room behind it. `false` where the kernel can't make one.
-fn make_local() -> bool {
+/// The page that a forked child finds zero, and the room behind it, but where memory is committed strictly: there only what is used is
+/// taken. `false` where the kernel can't make one.
+fn make_local(strict: bool) -> bool {
     const PAGE: usize = size_of::<Local>();
-    // Where memory is committed strictly only what is used is taken.
-    let strict = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_STRICT != 0;
     let with_room = match strict {
         true => None,
         false => mapped::map(PAGE + 2 * PROC_BYTES),
