@@ -72,7 +72,7 @@ fn root() {
     paths();
 }
 
-/// A name is about to go, or the one that the path is to be given to.
+/// A name is about to go, or to become another file's.
 fn unlinking() {
     attach::unlinking();
     names();

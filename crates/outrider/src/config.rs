@@ -104,12 +104,10 @@ fn contents(path: &Path, named: bool) -> Result<String, String> {
     let opened = match named {
         true => fs::File::open(path),
         false => store::open(path).map_err(|trouble| match trouble {
-            Trouble::Io(e) => e,
-            Trouble::Missing => io::ErrorKind::NotFound.into(),
             Trouble::Link(at) => {
                 io::Error::other(format!("{} is a link of another user's", show(&at)))
             }
-            other => io::Error::other(other.to_string()),
+            other => other.into(),
         }),
     };
     let mut text = String::new();

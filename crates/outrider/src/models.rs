@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use outrider_core::device::DeviceModel;
-use outrider_core::profile::store::{self, Trouble};
+use outrider_core::profile::store;
 use outrider_sys::device::file_system_id;
 use serde::{Deserialize, Serialize};
 
@@ -38,11 +38,7 @@ const MOST: u64 = 1 << 20;
 
 /// All that is kept; nothing where that is not to be understood. Nobody waits for what is no regular file.
 fn read(path: &Path) -> io::Result<Saveds> {
-    let file = store::open(path).map_err(|trouble| match trouble {
-        Trouble::Io(e) => e,
-        Trouble::Missing => io::ErrorKind::NotFound.into(),
-        other => io::Error::other(other.to_string()),
-    })?;
+    let file = store::open(path)?;
     let mut text = Vec::new();
     file.take(MOST).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text).unwrap_or_default())

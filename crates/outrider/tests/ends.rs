@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::{
-    Mounted, compile, fresh, is_root, make_cold, processes, program, script, skip_unprivileged,
-    wait_for,
+    Mounted, fresh, is_root, make_cold, processes, program, script, skip_unprivileged, wait_for,
 };
 
 /// The ways in which a program comes to have a file no more; see `ends.c`.
@@ -89,13 +88,8 @@ fn what_was_read_can_be_unmounted_at_once() {
         return;
     }
     let dir = fresh(NAME);
-    let (from, reader) = (dir.join("from"), program("ends"));
-    let unmount = compile("unmount", "unmount_static", &["-static"]);
-    fs::create_dir_all(&from).unwrap();
-    fs::create_dir_all(dir.join("mnt")).unwrap();
-    for i in 0..10u8 {
-        fs::write(from.join(format!("f{i}")), vec![i + 1; 6 << 20]).unwrap();
-    }
+    let (from, unmount) = support::to_unmount(&dir, 10, 6);
+    let reader = program("ends");
     let _mounted = Mounted(dir.join("mnt"));
     for way in WAYS {
         let text = format!(
@@ -128,13 +122,8 @@ fn the_end_of_the_output_finds_nothing_open() {
         return;
     }
     let dir = fresh(NAME);
-    let (from, reader) = (dir.join("from"), program("ends"));
-    let unmount = compile("unmount", "unmount_static", &["-static"]);
-    fs::create_dir_all(&from).unwrap();
-    fs::create_dir_all(dir.join("mnt")).unwrap();
-    for i in 0..30u8 {
-        fs::write(from.join(format!("f{i}")), vec![i + 1; 3 << 20]).unwrap();
-    }
+    let (from, unmount) = support::to_unmount(&dir, 30, 3);
+    let reader = program("ends");
     let _mounted = Mounted(dir.join("mnt"));
     let text = format!(
         "i=0; while [ $i -lt 30 ]; do mount --bind from mnt && {} mnt/f$i hush 2 back | {} mnt after || umount mnt; i=$((i + 1)); done",

@@ -16,16 +16,10 @@ fn what_was_closed_can_be_unmounted_by_who_is_started_next() {
         return;
     }
     let dir = fresh(NAME);
-    let from = dir.join("from");
+    let (from, unmount) = support::to_unmount(&dir, 10, 8);
     let spawner = compile("pidfd_spawn", "pidfd_spawn.so", &["-shared", "-fPIC"]);
     let linked = format!("-Wl,--no-as-needed,{}", spawner.display());
     let starts = compile("starts", "starts_with", &["-O1", "-pthread", &linked]);
-    let unmount = compile("unmount", "unmount_static", &["-static"]);
-    fs::create_dir_all(&from).unwrap();
-    fs::create_dir_all(dir.join("mnt")).unwrap();
-    for i in 0..10u8 {
-        fs::write(from.join(format!("f{i}")), vec![i + 1; 8 << 20]).unwrap();
-    }
     let _mounted = Mounted(dir.join("mnt"));
     for way in [
         "fork", "call", "vfork", "clone", "copy", "_fork", "spawn", "pidfd", "pidfdp", "system",

@@ -249,17 +249,12 @@ impl Disk {
         }
         let are_weighed = count.asked.is_some();
         self.counts.push_back(count);
-        self.held = match drained {
-            true => 0,
-            false => self.held,
-        };
-        if drained && self.sharing != Sharing::Unknown {
-            self.undecided += 1;
+        if drained {
+            (self.drained, self.held) = (Some(0), 0);
+            self.undecided += u32::from(self.sharing != Sharing::Unknown);
+        } else {
+            self.drained = self.drained.map(|looks| looks + 1);
         }
-        self.drained = match drained {
-            true => Some(0),
-            false => self.drained.map(|looks| looks + 1),
-        };
         if surely || signs && !are_weighed {
             // Somebody who goes on reading is seen again soon.
             self.seen |= self.suspected;
@@ -327,7 +322,7 @@ impl Disk {
     }
 
     /// Whether the next look is to find nothing of ours on its way: then bytes tell exactly what is somebody else's. That is wanted when somebody
-    /// has surely read, and before nobody is believed to be there who may have.
+    /// has surely read, or seems to while programs read nothing themselves, and before nobody is believed to be there who may have.
     pub(crate) fn is_to_drain(&self, answer: Duration) -> bool {
         let Some(last) = self.counts.back().filter(|c| c.asked.is_some()) else {
             return false;

@@ -68,6 +68,16 @@ impl From<io::Error> for Trouble {
     }
 }
 
+impl From<Trouble> for io::Error {
+    fn from(trouble: Trouble) -> io::Error {
+        match trouble {
+            Trouble::Io(e) => e,
+            Trouble::Missing => io::ErrorKind::NotFound.into(),
+            other => io::Error::other(other.to_string()),
+        }
+    }
+}
+
 impl From<rustix::io::Errno> for Trouble {
     fn from(e: rustix::io::Errno) -> Trouble {
         io::Error::from(e).into()

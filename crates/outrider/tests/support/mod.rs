@@ -786,6 +786,18 @@ pub fn script(dir: &Path, ours: bool, text: &str) -> (Output, serde_json::Value)
     (output, serde_json::from_str(&text).unwrap_or_default())
 }
 
+/// Makes a directory `from` with `files` files `f0`, `f1` … of `mib` MiB, and an empty one `mnt` to see it at; returns the first, and a program that unmounts what it is told,
+/// which no library sees.
+pub fn to_unmount(dir: &Path, files: u8, mib: usize) -> (PathBuf, PathBuf) {
+    let from = dir.join("from");
+    fs::create_dir_all(&from).unwrap();
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+    for i in 0..files {
+        fs::write(from.join(format!("f{i}")), vec![i + 1; mib << 20]).unwrap();
+    }
+    (from, compile("unmount", "unmount_static", &["-static"]))
+}
+
 /// Tries something that depends on the helper having had a turn while the program ran; the last attempt's complaint
 /// counts.
 pub fn eventually<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
