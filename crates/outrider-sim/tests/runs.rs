@@ -322,6 +322,26 @@ fn patterns_are_foreseen() {
     }
 }
 
+/// B11: whether a device has room for a request beside the program's or not, a file that is read in no order to its end is fetched: nothing lies between the two where none
+/// is. One takes as long for two requests as its limit says, another answers late.
+#[test]
+fn permutations_are_fetched_with_room_and_without() {
+    for (device, least) in [
+        ("nvme", 3.9),
+        ("nvme iops=25000", 2.5),
+        ("nvme iops=14000", 2.0),
+        ("gp3", 3.2),
+        ("objstore", 25.0),
+    ] {
+        let trace = generate("perm?size=256M").unwrap();
+        let machine = machine(device);
+        let (with, _) = ours(&trace, &machine).unwrap();
+        let stock = run(&trace, &machine, &mut Nothing).elapsed;
+        let gain = stock as f64 / with.elapsed as f64;
+        assert!(gain > least, "{device}: {gain} of {least}");
+    }
+}
+
 /// B11: random reads that add up to little of a file are hardly delayed by what is fetched of it in vain, whatever the device is: one that does many things at once, few,
 /// or one; a head; and a far one.
 #[test]

@@ -14,6 +14,8 @@ const LEAST: u64 = 16 << 10;
 /// … but no less than what a slow device transfers in a quarter of the time that it takes to answer, bytes/µs. One that has a head begins with pieces of which two thirds are
 /// transfer ([`LONG`]): shorter ones are dearer than many a program's own reads, and none would be bought by which it could be seen that longer ones are not.
 const SLOW: f64 = 100.0;
+/// Where there is no room it begins with so many: one as short as many a program's reads takes as long as they do, and is as dear.
+const SERIAL: u64 = 4 * LEAST;
 /// Bytes of the longest: at 100 MB/s 40 ms.
 const MOST: u64 = 4 << 20;
 /// Pieces on their way at once, at most.
@@ -126,7 +128,11 @@ impl Bulk {
                     false => (0.25, MOST / 8),
                 };
                 let slow = (latency_us * SLOW * part) as u64;
-                (slow.next_power_of_two() / 2).clamp(LEAST, most)
+                let least = match self.tries >= TRIES && !self.has_room() {
+                    true => SERIAL,
+                    false => LEAST,
+                };
+                (slow.next_power_of_two() / 2).clamp(least, most)
             }
             piece => piece,
         }
@@ -230,15 +236,20 @@ impl Bulk {
     /// The same where as many are on their way as the device takes: the program waits behind all of them. Nobody hurries before it is known what they take.
     pub fn hurried_us(&self, read_us: f64, link: &Link) -> f64 {
         match self.has_room() {
-            true if self.shortest_us == 0.0 => f64::INFINITY,
+            _ if self.shortest_us == 0.0 && !self.head => f64::INFINITY,
             true => self.transfer_us(read_us, link),
             false => self.takes_us(read_us, link),
         }
     }
 
+    /// Whether it is known what a piece takes.
+    pub fn is_known(&self) -> bool {
+        self.count > 0 || self.shortest_us > 0.0
+    }
+
     /// What a piece takes; before any was seen, what is known of the program's reads says it.
     fn takes_us(&self, read_us: f64, link: &Link) -> f64 {
-        match self.shortest_us {
+        match self.took_us {
             0.0 => {
                 let more = self.piece(read_us) as f64 - link.each;
                 (read_us + more / link.bandwidth.min(SLOW)).max(read_us * 1.25)

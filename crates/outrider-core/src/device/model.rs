@@ -332,11 +332,13 @@ impl DeviceModel {
         if self.bulk.lone_us().is_none() {
             return;
         }
-        if self.bulk.was_disturbed(took_us) {
+        let telling = requests == FAR_AT_ONCE;
+        // The last of so many takes no less than a lone one, unless a head had come from far for that.
+        let sooner = telling && self.bulk.lone_us().is_some_and(|us| took_us < us);
+        if sooner || self.bulk.was_disturbed(took_us) {
             self.try_room_again();
             return;
         }
-        let telling = requests == FAR_AT_ONCE;
         self.bulk.several(took_us, telling);
         if telling {
             self.serial = Some(!self.bulk().does_several());

@@ -363,7 +363,8 @@ impl<K: Kernel> Service<K> {
     /// would be a guess: fetches a few pages of the region that they fall in, first one at a time, then several at once, as far as there is credit for that.
     fn probe(&mut self, key: InodeKey, seed: u64) {
         let device = self.device(key);
-        let mut model = self.model(device);
+        // As it is now: what was tried a moment ago need not be tried again.
+        let mut model = self.engine.model(device);
         // Whatever was in the way of the first tries costs a program that goes on ever more.
         let refused = model.bulk().tries() >= TRIES && !model.bulk().does_several();
         if refused && !model.may_seek() && !self.engine.is_busy() {
@@ -373,7 +374,7 @@ impl<K: Kernel> Service<K> {
             if file.random.seen.missed() >= file.random.try_again_at {
                 file.random.try_again_at *= 2.0;
                 self.engine.try_room_again(device);
-                model = self.model(device);
+                model = self.engine.model(device);
             }
         }
         let alone = model.samples() < PROBES || model.bulk().lone_us().is_none();
@@ -473,7 +474,10 @@ impl<K: Kernel> Service<K> {
         };
         let share = self.config.dense.share;
         let of = &mut self.files.get_mut(&key)?.random;
-        let verdict = match of.is_begun() && !price.has_room && price.is_higher(of.seen.each()) {
+        // Before a piece was seen only of a head it is known well enough what it takes.
+        let known = model.bulk().is_known() || model.may_seek() && of.is_begun();
+        let dearer = known && !price.has_room && price.is_higher(of.seen.each());
+        let verdict = match dearer {
             true => Verdict::After(dense::FEWEST),
             false => of.seen.decide(case, price, share),
         };
