@@ -330,7 +330,7 @@ fn permutations_are_fetched_with_room_and_without() {
         ("nvme", 3.9),
         ("nvme iops=25000", 2.5),
         ("nvme iops=14000", 2.0),
-        ("gp3", 3.2),
+        ("gp3", 2.6),
         ("objstore", 25.0),
     ] {
         let trace = generate("perm?size=256M").unwrap();

@@ -135,7 +135,7 @@ pub const CREDIT_US: f64 = 2000.0;
 
 /// Chance repeats that are due before it is believed of a program, of which there were none, that it reads each block once: with so many there are none once in 50 times.
 const ENOUGH: f64 = 4.0;
-/// So many times the share is spent then, but no more than was waited: it will most likely come to all blocks.
+/// So many times the share is spent then, but no more than that can save of what is waited (see [`Price::saves`]): it will most likely come to all blocks.
 const ONCE: f64 = 20.0;
 /// The same where there is no room: the worst that may come of it is six tenths more than a program takes by itself.
 const ONCE_BESIDE: f64 = 12.0;
@@ -186,6 +186,15 @@ pub struct Price {
 }
 
 impl Price {
+    /// What share of the wait for so many bytes is saved where all of them are bought as quickly as the device can: long reads keep it as busy themselves.
+    pub fn saves(&self, each: u64) -> f64 {
+        let us = match self.hurried_us.is_finite() {
+            true => self.hurried_us,
+            false => self.piece_us,
+        };
+        (1.0 - us * each as f64 / (self.miss_us * self.piece as f64)).max(0.0)
+    }
+
     /// Whether a byte in order costs more than one that is read so many at a time.
     pub fn is_higher(&self, each: u64) -> bool {
         self.piece_us * each as f64 > self.miss_us * self.piece as f64
@@ -330,8 +339,8 @@ impl Random {
         let saved = saved.min(self.reads as f64 - heard);
         let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
         let share = match (own.are_once(), price.has_room) {
-            (true, true) => (share * ONCE).min(1.0),
-            (true, false) => (share * ONCE_BESIDE).min(1.0),
+            (true, true) => share.max((share * ONCE).min(price.saves(self.each()))),
+            (true, false) => share.max((share * ONCE_BESIDE).min(price.saves(self.each()))),
             (false, _) => share,
         };
         self.earned += share * (misses - self.counted).max(0.0);
