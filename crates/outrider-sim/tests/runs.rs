@@ -342,6 +342,24 @@ fn permutations_are_fetched_with_room_and_without() {
     }
 }
 
+/// B12: a head that is called away between the windows of a stream is not taken for a network that answers as late, whose streams are worth much more: what it fetches
+/// ahead of runs that stop stays within their account.
+#[test]
+fn a_head_between_others_is_no_network() {
+    let hops = "phases?seed=1319&file=231022592&file=19116032&phase=0,1,perm,4096,6,258709,38559744,572\
+        &phase=0,0,zipf,4096,4,13762,24530944,518&phase=3,0,random,36864,66,14287,7876608,309&phase=0,0,hops,90112,588,0,10141696,772";
+    let threads = "phases?seed=252&file=204161024&phase=2,0,seq,4096,181,0,34746368,958\
+        &phase=0,0,back,40960,7,0,4096,197&phase=0,0,hops,131072,498,80768,3665920,835";
+    for spec in [hops, threads] {
+        let trace = generate(spec).unwrap();
+        let machine = machine("hdd");
+        let (with, _) = ours(&trace, &machine).unwrap();
+        let stock = run(&trace, &machine, &mut Nothing).elapsed;
+        let ratio = with.elapsed as f64 / stock as f64;
+        assert!(ratio < 1.1, "{spec}: {ratio}");
+    }
+}
+
 /// B11: random reads that add up to little of a file are hardly delayed by what is fetched of it in vain, whatever the device is: one that does many things at once, few,
 /// or one; a head; and a far one.
 #[test]

@@ -32,12 +32,12 @@ impl<K: Kernel> Service<K> {
             // A program that thinks takes longer.
             None => model.latency_us.max(took_us.unwrap_or(0.0).min(SLOWEST_US)),
         };
-        // A head that goes on where it is waits for no window. Who waits as if each were asked for from afar, two at a time, has none before him.
-        let far = answers_in.filter(|_| model.may_seek() && !model.is_serial());
-        let far = far.map(|us| us / 2.0).filter(|half| {
-            let window = own.window_us();
+        // Who waits for each window as if it were asked for from afar, two at a time, may have no head before him.
+        let unsure = model.may_seek() && model.serial().is_none();
+        let far_us = answers_in.filter(|_| unsure).map(|us| AFAR * us / 2.0);
+        let unsure = far_us.zip(own.window_us()).is_some_and(|(far, us)| {
             // Sooner than that it may be what a volume lets through.
-            window.is_some_and(|us| us > AFAR * half && Seeks::of(us) == Seeks::Yes)
+            us > far && Seeks::of(us) == Seeks::Yes
         });
         Funds {
             left_us: own.left_us(now, share).min(all.left_us(now, share)),
@@ -45,7 +45,8 @@ impl<K: Kernel> Service<K> {
                 Some(_) => model.request_us(),
                 None => wait_us,
             },
-            window_us: [far.unwrap_or(model.window_us(false)), model.window_us(true)],
+            window_us: [model.window_us(false), model.window_us(true)],
+            unsure,
             overlapped: model.has_overlapped(),
             byte_us: model.byte_us(),
             wait_us,
@@ -79,6 +80,9 @@ impl<K: Kernel> Service<K> {
         };
         let transfer_us = read.len as f64 * funds.byte_us;
         let waits_us = read.plain_us.unwrap_or(funds.wait_us);
+        if funds.unsure && read.arrival == Arrival::Missing {
+            self.probe(key, read.now);
+        }
         let waited_us = match read.arrival {
             Arrival::Missing => reads * (waits_us + transfer_us),
             _ => 0.0,
@@ -88,7 +92,7 @@ impl<K: Kernel> Service<K> {
             self.header().waited_ns.fetch_add(ns, Relaxed);
         }
         self.book(key, |credit| {
-            credit.waited(waited_us, read.len, read.now);
+            credit.waited(waited_us, read.len, read.plain_us.is_some(), read.now);
             credit.returned(returned);
         });
     }

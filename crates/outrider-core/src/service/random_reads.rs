@@ -186,9 +186,12 @@ impl RandomReads {
         })
     }
 
-    /// Where a request is made to see how long it takes: any place that reads may fall in.
-    fn probe(&self, seed: u64) -> u64 {
-        let hull = &self.seen.hull;
+    /// Where a request is made to see how long it takes: any place that reads may fall in, of a file of `size` bytes.
+    fn probe(&self, seed: u64, size: u64) -> u64 {
+        let hull = match self.seen.hull.is_empty() {
+            true => 0..size,
+            false => self.seen.hull.clone(),
+        };
         let x = (seed ^ self.seen.reads).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hull.start + (x >> 11) % (hull.end - hull.start).max(1)) / PAGE * PAGE
     }
@@ -361,7 +364,8 @@ impl<K: Kernel> Service<K> {
 
     /// Random reads alone bring no request of ours from which the device's latency could be learned, and what streaming is weighed against
     /// would be a guess: fetches a few pages of the region that they fall in, first one at a time, then several at once, as far as there is credit for that.
-    fn probe(&mut self, key: InodeKey, seed: u64) {
+    /// Of streams it isn't known whether they wait for a head, or for a network that answers as late.
+    pub(super) fn probe(&mut self, key: InodeKey, seed: u64) {
         let device = self.device(key);
         // As it is now: what was tried a moment ago need not be tried again.
         let mut model = self.engine.model(device);
@@ -388,14 +392,17 @@ impl<K: Kernel> Service<K> {
         let of = &mut file.random;
         let requests = if alone { 1 } else { model.at_once() };
         let us = model.latency_us * requests as f64;
-        let waited = of.seen.misses as f64 * model.latency_us;
+        let waited = match of.seen.reads {
+            0 => file.credit.waited_us(),
+            _ => of.seen.misses as f64 * model.latency_us,
+        };
         if model.has_latency() && of.seen.probed_us + us > dense::CREDIT_US + share * waited {
             return;
         }
         of.seen.probed_us += us;
         let size = file.size();
         let at = |k: u64| {
-            let at = file.random.probe(seed.wrapping_add(k << 32));
+            let at = file.random.probe(seed.wrapping_add(k << 32), size);
             at..(at + PAGE).min(size)
         };
         let places: Vec<_> = (0..requests as u64).map(at).collect();

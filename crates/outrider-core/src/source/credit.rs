@@ -55,8 +55,8 @@ pub struct Credit {
     /// Reads that found nothing, and what they took, µs.
     reads: u64,
     took_us: u64,
-    /// Their bytes.
-    bytes: u64,
+    /// Those of them that go on with what the kernel reads ahead: how many, their bytes, and what they took, µs.
+    plain: (u64, u64, u64),
     /// What reads have waited that nothing was fetched for, µs.
     waited_us: f64,
     /// What those would have that were foreseen, µs.
@@ -68,13 +68,17 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// A read of `bytes` at time `now`, µs, has waited for so long, as far as is known of the device.
-    pub fn waited(&mut self, us: f64, bytes: u64, now: u64) {
+    /// A read of `bytes` at time `now`, µs, has waited for so long, as far as is known of the device. `plain`: it goes on with what the kernel reads ahead.
+    pub fn waited(&mut self, us: f64, bytes: u64, plain: bool, now: u64) {
         self.waited_us += us;
         if let (Some(_), true) = (self.since, us > 0.0) {
-            self.took_us += now.saturating_sub(self.last);
+            let took_us = now.saturating_sub(self.last);
+            self.took_us += took_us;
             self.reads += 1;
-            self.bytes += bytes;
+            if plain {
+                let (reads, all, us) = self.plain;
+                self.plain = (reads + 1, all + bytes, us + took_us);
+            }
         }
         self.since.get_or_insert(now);
         self.last = now;
@@ -92,6 +96,11 @@ impl Credit {
         self.saved_us += (stake.worth_us - stake.cost_us).max(0.0);
     }
 
+    /// What reads have waited that nothing was fetched for, µs.
+    pub fn waited_us(&self) -> f64 {
+        self.waited_us
+    }
+
     /// What a read takes that finds nothing, µs, once that is known.
     pub fn each_us(&self) -> Option<f64> {
         (self.reads >= FEWEST).then(|| self.took_us as f64 / self.reads as f64)
@@ -99,8 +108,8 @@ impl Credit {
 
     /// What a window of the kernel's readahead takes that is read like those, µs, once that is known.
     pub fn window_us(&self) -> Option<f64> {
-        let each = || self.took_us as f64 * READAHEAD as f64 / self.bytes.max(1) as f64;
-        (self.reads >= SURE).then(each)
+        let (reads, bytes, took_us) = self.plain;
+        (reads >= SURE).then(|| took_us as f64 * READAHEAD as f64 / bytes.max(1) as f64)
     }
 
     /// What may be spent at time `now`, µs, where that is so much of what was waited.
@@ -125,6 +134,8 @@ pub struct Funds {
     pub wait_us: f64,
     /// What a stream that reads forward without gaps waits for each window of the kernel's own readahead beside its transfer, alone and beside others, µs.
     pub window_us: [f64; 2],
+    /// It is to be tried whether the device has a head.
+    pub unsure: bool,
     /// Several requests have been seen on their way there at once.
     pub overlapped: bool,
     /// The device has a head: what goes on where it is costs its transfer alone.
@@ -144,6 +155,7 @@ impl Funds {
         byte_us: 0.0,
         wait_us: 0.0,
         window_us: [1.0; 2],
+        unsure: false,
         overlapped: true,
         head: false,
         chunk: READAHEAD,
@@ -222,7 +234,7 @@ mod tests {
         let mut credit = Credit::default();
         let mut lost = 0.0;
         for now in (0..1_000_000).step_by(1000) {
-            credit.waited(1000.0, 4096, now);
+            credit.waited(1000.0, 4096, false, now);
             if credit.left_us(now, SHARE) >= 100.0 {
                 credit.stake(stake(100.0, 1000.0));
                 lost += 100.0;
@@ -248,7 +260,7 @@ mod tests {
         }
         assert!(windows.windows(2).all(|w| w[1] > 2.0 * w[0]), "{windows:?}");
         let mut idle = Credit::default();
-        idle.waited(0.0, 0, 0);
+        idle.waited(0.0, 0, false, 0);
         assert_eq!(idle.left_us(1_000_000_000, SHARE), START_US);
     }
 }

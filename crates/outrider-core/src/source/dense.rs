@@ -340,7 +340,7 @@ impl Random {
         let start = CREDIT_US.min(CREDIT.min(misses) * price.miss_us);
         let share = match (own.are_once(), price.has_room) {
             (true, true) => share.max((share * ONCE).min(price.saves(self.each()))),
-            (true, false) => share.max((share * ONCE_BESIDE).min(price.saves(self.each()))),
+            (true, false) => (share * ONCE_BESIDE).min(1.0),
             (false, _) => share,
         };
         self.earned += share * (misses - self.counted).max(0.0);
