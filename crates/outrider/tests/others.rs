@@ -146,13 +146,13 @@ import ctypes, os
 fd = ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK)
 first = os.open('watched/file', os.O_RDONLY)
 print(len(os.read(first, 65536)))
+os.close(first)
 assert {watch} > 0
 for k in range(3):
     file = os.open('watched/file', os.O_RDONLY)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     for at in reversed(range(0, 24 << 20, 65536)): os.pread(file, 65536, at)
     os.close(file)
-os.close(first)
 events = []
 try:
     while True:
