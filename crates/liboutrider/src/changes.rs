@@ -9,9 +9,9 @@ use libc::{gid_t, mode_t, off_t, rlimit, size_t, uid_t};
 
 use outrider_sys::raw;
 
-use crate::graphs::{announce, change, close, is_nobodys, restrict, unsettle, unshare_files};
+use crate::graphs::{announce, change, is_nobodys, restrict, unsettle, unshare_files};
 use crate::names::{change_by_path, change_of_names, rename_of};
-use crate::{attach, real, rights};
+use crate::{attach, descriptors, real, rights};
 
 /// fchmodat2(2), which the crate `libc` doesn't know on every processor. The kernel numbers calls since 5.1 alike on all.
 const FCHMODAT2: c_long = 452;
@@ -186,11 +186,18 @@ fn is_clone(request: c_ulong) -> bool {
     matches!(request, 0x4004_9409 | 0x4020_940d)
 }
 
+/// The number `to` is about to become a duplicate of `from`.
+fn replaced(from: c_int, to: c_int) {
+    if from != to {
+        descriptors::closing(to);
+    }
+}
+
 /// A system call that the program is about to make by syscall(2), which no other hook sees. Those that concern more than graphs are not among them.
 pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
     match number {
-        libc::SYS_close => announce(|| close(a as c_int)),
-        libc::SYS_dup3 => announce(|| close(b as c_int)),
+        libc::SYS_close => descriptors::closing(a as c_int),
+        libc::SYS_dup3 => replaced(a as c_int, b as c_int),
         libc::SYS_write
         | libc::SYS_pwrite64
         | libc::SYS_writev
@@ -201,7 +208,10 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_sendfile => announce(|| change(a as c_int)),
         libc::SYS_copy_file_range | libc::SYS_splice => announce(|| change(c as c_int)),
         libc::SYS_ioctl if is_clone(b as c_ulong) => announce(|| change(a as c_int)),
-        libc::SYS_fcntl if b as c_int == libc::F_SETFL => new_flags(a as c_int),
+        libc::SYS_fcntl if b as c_int == libc::F_SETFL => {
+            new_flags(a as c_int);
+            descriptors::flags_changed(a as c_int);
+        }
         libc::SYS_umask => maker(),
         libc::SYS_setrlimit => limits(a as c_int),
         libc::SYS_prlimit64 => limits(b as c_int),
@@ -251,15 +261,15 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_truncate
         | libc::SYS_io_submit
         | libc::SYS_io_uring_enter => anything(),
-        _ => by_old_number(number, b),
+        _ => by_old_number(number, a, b),
     }
 }
 
 /// The same for calls that newer architectures don't have.
 #[cfg(target_arch = "x86_64")]
-fn by_old_number(number: c_long, b: usize) {
+fn by_old_number(number: c_long, a: usize, b: usize) {
     match number {
-        libc::SYS_dup2 => announce(|| close(b as c_int)),
+        libc::SYS_dup2 => replaced(a as c_int, b as c_int),
         libc::SYS_open | libc::SYS_creat => anything(),
         libc::SYS_unlink | libc::SYS_rename | libc::SYS_renameat => unlinking(),
         libc::SYS_mkdir
@@ -278,7 +288,7 @@ fn by_old_number(number: c_long, b: usize) {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn by_old_number(_: c_long, _: usize) {}
+fn by_old_number(_: c_long, _: usize, _: usize) {}
 
 /// unshare(2): a descriptor table of its own makes numbers say nothing; whatever else makes paths or rights the thread's own.
 pub fn unsharing(flags: c_int) {

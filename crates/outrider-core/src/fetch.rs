@@ -76,19 +76,28 @@ fn are_for_reading(flags: u64) -> bool {
     flags as i32 & libc::O_PATH == 0 && matches!(access, libc::O_RDONLY | libc::O_RDWR)
 }
 
+/// Whether what a process has open under this number is read past the page cache (O_DIRECT), which may be set through a duplicate or by another process at any time.
+pub fn is_direct(pid: u32, fd: u16) -> bool {
+    told_of(format!("/proc/{pid}/fdinfo/{fd}")).is_some_and(|[flags, ..]| are_direct(flags))
+}
+
+fn are_direct(flags: u64) -> bool {
+    flags as i32 & libc::O_DIRECT != 0
+}
+
 /// Whether a process has something open for reading under this number.
 pub fn is_open_for_reading(pid: u32, fd: &str) -> bool {
     told_of(format!("/proc/{pid}/fdinfo/{fd}")).is_some_and(|[flags, ..]| are_for_reading(flags))
 }
 
-/// Whether what process `pid` has open under number `fd` at this moment is the file that `found` is, opened for reading.
+/// Whether what process `pid` has open under number `fd` at this moment is the file that `found` is, opened for reading through the page cache.
 fn is_readable(pid: u32, fd: u16, found: &Fd) -> bool {
     let its = told_of(format!("/proc/{pid}/fdinfo/{fd}"));
     let ours = told_of(format!("/proc/self/fdinfo/{}", found.as_raw_fd()));
     let (Some([flags, mount, ino]), Some([_, our_mount, our_ino])) = (its, ours) else {
         return false;
     };
-    (mount, ino) == (our_mount, our_ino) && are_for_reading(flags)
+    (mount, ino) == (our_mount, our_ino) && are_for_reading(flags) && !are_direct(flags)
 }
 
 /// Looks at a descriptor of the program that is still the one of this generation, while nobody closes it: the slot is marked, and the hook waits

@@ -21,7 +21,7 @@ pub mod ring;
 pub mod seccomp;
 pub mod size;
 pub mod standing;
-mod text;
+pub mod text;
 pub mod threads;
 pub mod units;
 pub mod valgrind;

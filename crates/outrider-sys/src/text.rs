@@ -2,17 +2,31 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::raw::Fd;
 
-/// Largest file read here: a mountinfo of a busy container host is a few hundred KiB.
+/// Largest file read here: a mountinfo of a busy container host is a few hundred KiB; this is some 30,000 mounts.
 const LIMIT: usize = 4 << 20;
+
+/// Whether one of these files was not opened for want of a descriptor.
+static LACKED_DESCRIPTORS: AtomicBool = AtomicBool::new(false);
+
+/// Whether one of these files was not opened for want of a descriptor (EMFILE, ENFILE) since this was asked last: whoever needed it takes it for one that is not there.
+pub fn lacked_descriptors() -> bool {
+    LACKED_DESCRIPTORS.load(Relaxed) && LACKED_DESCRIPTORS.swap(false, Relaxed)
+}
 
 /// Opens `path` for reading, close-on-exec.
 pub(crate) fn open(path: &Path) -> io::Result<Fd> {
-    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into())
+    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    if let Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) = opened {
+        LACKED_DESCRIPTORS.store(true, Relaxed);
+    }
+    Ok(opened?.into())
 }
 
 /// The contents of a small file.

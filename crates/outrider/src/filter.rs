@@ -37,22 +37,31 @@ const fn of(kind: u32) -> u64 {
     kind as u64 | ((libc::PF_R | libc::PF_W) as u64) << 32
 }
 
-/// Bytes of the file's header, of a program header, a symbol, and an entry of the dynamic section.
+const SHT_DYNSYM: u64 = 11;
+const SHT_STRTAB: u64 = 3;
+const SHF_ALLOC: u64 = 2;
+
+/// Bytes of the file's header, of a program header, a section header, a symbol, and an entry of the dynamic section.
 const HEADER: u64 = 64;
 const PART: u64 = 56;
+const SECTION_HEADER: u64 = 64;
 const SYMBOL: u64 = 24;
 const ENTRY: u64 = 16;
 /// The largest page that these machines have, bytes.
 const ALIGNMENT: u64 = 64 << 10;
 
 /// Where things lie in the file, and from its beginning on in memory, bytes: behind the headers an empty hash table, the one symbol that every table
-/// has, the dynamic section, and the texts.
+/// has, the dynamic section, the sections' headers, and the texts. Nothing is loaded by sections, but tracers (ltrace) look for the symbols and their texts there.
 const PARTS: u64 = 3;
 const TABLE: u64 = HEADER + PARTS * PART;
 const SYMBOLS: u64 = TABLE + 16;
 const DYNAMIC: u64 = SYMBOLS + SYMBOL;
 const ENTRIES: u64 = 7;
-const TEXTS: u64 = DYNAMIC + ENTRIES * ENTRY;
+const HEADERS: u64 = DYNAMIC + ENTRIES * ENTRY;
+const SECTIONS: u64 = 3;
+/// That of the texts, also of the sections' names, which have none.
+const TEXT_SECTION: u64 = 2;
+const TEXTS: u64 = HEADERS + SECTIONS * SECTION_HEADER;
 
 /// Bytes in the dynamic section.
 const SECTION: u64 = ENTRIES * ENTRY;
@@ -60,13 +69,15 @@ const SECTION: u64 = ENTRIES * ENTRY;
 const IN_FILE: usize = (HEADER / 8) as usize + 4;
 const IN_MEMORY: usize = IN_FILE + 1;
 const OF_TEXTS: usize = (DYNAMIC / 8) as usize + 7;
+const IN_TEXT_SECTION: usize = ((HEADERS + TEXT_SECTION * SECTION_HEADER) / 8) as usize + 4;
 
 /// What lies before the texts, in words.
 #[rustfmt::skip]
 static WORDS: [u64; (TEXTS / 8) as usize] = [
     u64::from_le_bytes(*b"\x7fELF\x02\x01\x01\0"), 0,
-    // No entry point, and no sections.
-    ET_DYN | MACHINE << 16 | 1 << 32, 0, HEADER, 0, HEADER << 32 | PART << 48, PARTS,
+    // No entry point.
+    ET_DYN | MACHINE << 16 | 1 << 32, 0, HEADER, HEADERS, HEADER << 32 | PART << 48,
+    PARTS | SECTION_HEADER << 16 | SECTIONS << 32 | TEXT_SECTION << 48,
     LOAD, 0, 0, 0, 0, 0, ALIGNMENT,
     DYNAMICS, DYNAMIC, DYNAMIC, DYNAMIC, SECTION, SECTION, 8,
     // Without it the stack would become executable.
@@ -81,6 +92,10 @@ static WORDS: [u64; (TEXTS / 8) as usize] = [
     DT_SYMENT, SYMBOL,
     DT_AUXILIARY, 1,
     DT_NULL, 0,
+    0, 0, 0, 0, 0, 0, 0, 0,
+    // Its one symbol is local.
+    SHT_DYNSYM << 32, SHF_ALLOC, SYMBOLS, SYMBOLS, SYMBOL, TEXT_SECTION | 1 << 32, 8, SYMBOL,
+    SHT_STRTAB << 32, SHF_ALLOC, TEXTS, TEXTS, 0, 0, 1, 0,
 ];
 
 /// Bytes of a shared object that stands for a library, whose path has so many.
@@ -99,7 +114,7 @@ unsafe fn byte_at(i: usize, path: Text, length: usize) -> u8 {
     if let Some(word) = WORDS.get(i / 8) {
         let word = match i / 8 {
             IN_FILE | IN_MEMORY => size(length) as u64,
-            OF_TEXTS => texts(length) as u64,
+            OF_TEXTS | IN_TEXT_SECTION => texts(length) as u64,
             _ => *word,
         };
         return (word >> (8 * (i % 8))) as u8;
@@ -198,5 +213,23 @@ mod tests {
             );
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    /// Who looks for a library's symbols by its sections finds that there are none.
+    #[test]
+    fn a_filter_has_sections() {
+        use object::read::elf::{FileHeader, SectionHeader};
+        let file = bytes(Path::new("/usr/lib/liboutrider.so")).unwrap();
+        let data = file.as_slice();
+        let header = object::elf::FileHeader64::<object::Endianness>::parse(data).unwrap();
+        let endian = header.endian().unwrap();
+        let sections = header.sections(endian, data).unwrap();
+        let symbols = sections
+            .symbols(endian, data, object::elf::SHT_DYNSYM)
+            .unwrap();
+        assert_eq!(symbols.symbols().len(), 1);
+        let texts = sections.section(object::SectionIndex(TEXT_SECTION as usize));
+        let texts = texts.unwrap().data(endian, data).unwrap();
+        assert_eq!(texts, b"\0/usr/lib/liboutrider.so\0");
     }
 }

@@ -335,6 +335,18 @@ fn the_list_of_loaded_objects_is_the_programs() {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// E: who traces calls of libraries finds in what LD_PRELOAD names what he looks for in any library, also where musl's linker is.
+#[test]
+fn the_entry_can_be_traced() {
+    let name = "the_entry_can_be_traced";
+    if !support::have("ltrace") {
+        return skip(name, "no ltrace");
+    }
+    let dir = fresh(name);
+    fs::write(dir.join("f"), "content\n").unwrap();
+    same(&dir, &["ltrace", "-f", "-o", "/dev/null", "cat", "f"]);
+}
+
 /// A program for another linker, of 64 or 32 bits; `None` where the compiler can't make one of 32 or the kernel not run it.
 fn foreign(wide: bool, dir: &Path) -> Option<PathBuf> {
     let (flag, name) = if wide {

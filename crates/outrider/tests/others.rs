@@ -1,10 +1,12 @@
-//! What programs that no library sees find of ours, when they come from one that is followed (SPEC B11).
+//! What programs that no library sees find of ours, when they come from one that is followed, and what of them the service finds out by itself (SPEC B11).
 
 mod support;
 
 use std::fs;
 
-use support::{Mounted, compile, fresh, is_root, make_cold, program, script, skip_unprivileged};
+use support::{
+    Mounted, compile, fresh, is_root, make_cold, program, script, skip, skip_unprivileged,
+};
 
 /// SPEC B11: a program that has closed what it read can have it unmounted by another that it starts, in whatever way, which no library sees: ten times of ten, as
 /// without us.
@@ -87,4 +89,92 @@ fn reads_that_leave_nothing_cached() {
         (ours.status, String::from_utf8_lossy(&ours.stdout)),
         "{report:#}"
     );
+}
+
+/// What comes to be read past the page cache (O_DIRECT) without any hook seeing it, from its beginning or later, is not fetched any more: it would be fetched twice.
+#[test]
+fn reads_that_turn_to_go_past_the_cache() {
+    const NAME: &str = "reads_that_turn_to_go_past_the_cache";
+    const MIB: u64 = 1 << 20;
+    const SIZE: u64 = 96 * MIB;
+    let dir = fresh(NAME);
+    fs::write(dir.join("file"), vec![7; SIZE as usize]).unwrap();
+    let program = program("turns_direct").display().to_string();
+    for (how, before) in [
+        ("dup", 0),
+        ("call", 0),
+        ("child", 0),
+        ("dup", 16),
+        ("call", 16),
+        ("child", 16),
+    ] {
+        let text = format!("{program} file {how} {before}");
+        make_cold(&dir);
+        let (plain, _) = script(&dir, false, &text);
+        if plain.status.code() == Some(77) {
+            return skip(NAME, "no O_DIRECT on this file system");
+        }
+        make_cold(&dir);
+        let (ours, report) = script(&dir, true, &text);
+        assert!(plain.status.success(), "{plain:?}");
+        assert_eq!((plain.status, plain.stdout), (ours.status, ours.stdout));
+        let prefetched = report["totals"]["prefetched_bytes"].as_u64().unwrap();
+        // What was ahead at that moment, and what is fetched until it shows.
+        assert!(
+            prefetched <= before * MIB + SIZE / 3,
+            "{text}: {prefetched} bytes: {report:#}"
+        );
+    }
+}
+
+/// A program that watches what it reads itself sees its own opens and closes, and none of ours, by whatever name it calls the C library.
+#[test]
+fn watchers_by_a_handle_see_only_the_program() {
+    const NAME: &str = "watchers_by_a_handle_see_only_the_program";
+    let dir = fresh(NAME);
+    fs::create_dir(dir.join("watched")).unwrap();
+    fs::write(dir.join("watched/file"), vec![7; 32 << 20]).unwrap();
+    let number = libc::SYS_inotify_add_watch;
+    for watch in [
+        "ctypes.CDLL('libc.so.6').inotify_add_watch(fd, b'watched', 0x30)".to_owned(),
+        "ctypes.CDLL(None).inotify_add_watch(fd, b'watched', 0x30)".to_owned(),
+        format!("ctypes.CDLL('libc.so.6').syscall({number}, fd, b'watched', 0x30)"),
+    ] {
+        let text = format!(
+            "python3 -IS -c \"
+import ctypes, os
+fd = ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK)
+first = os.open('watched/file', os.O_RDONLY)
+print(len(os.read(first, 65536)))
+os.close(first)
+assert {watch} > 0
+for k in range(3):
+    file = os.open('watched/file', os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    for at in reversed(range(0, 24 << 20, 65536)): os.pread(file, 65536, at)
+    os.close(file)
+events = []
+try:
+    while True:
+        data = os.read(fd, 1 << 16)
+        while data:
+            events.append(int.from_bytes(data[4:8], 'little') & 0x30)
+            data = data[16 + int.from_bytes(data[12:16], 'little'):]
+except BlockingIOError:
+    print(events)
+\""
+        );
+        make_cold(&dir);
+        let (plain, _) = script(&dir, false, &text);
+        assert!(plain.status.success(), "{plain:?}");
+        for _ in 0..3 {
+            make_cold(&dir);
+            let (ours, report) = script(&dir, true, &text);
+            assert_eq!(
+                (plain.status, String::from_utf8_lossy(&plain.stdout)),
+                (ours.status, String::from_utf8_lossy(&ours.stdout)),
+                "{watch}: {report:#}"
+            );
+        }
+    }
 }

@@ -162,6 +162,7 @@ fn limits_streams_and_variables() {
             (limit("nofile=4"), Some("Too many open files")),
             (limit("nofile=5"), Some("Too many open files")),
             (limit("nofile=8"), Some("descriptors")),
+            (limit("nofile=11"), Some("descriptors")),
             (limit("as=67108864"), None),
             (limit("data=1000000"), Some("RLIMIT_DATA")),
             (limit("stack=65536"), Some("RLIMIT_STACK")),

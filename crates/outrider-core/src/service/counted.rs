@@ -85,6 +85,11 @@ impl<K: Kernel> Service<K> {
         if len == 0 {
             return (Arrival::Present, 0);
         }
+        if file.served.never_caches() {
+            // What was read before is not there.
+            self.count(key, Figure::Miss, len);
+            return (Arrival::Missing, len);
+        }
         let pages = PageRange::from_bytes(offset, len);
         let (uses, found_late) = {
             let mut asked = file.account.asked();

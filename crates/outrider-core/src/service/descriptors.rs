@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use outrider_sys::units::{ByteRange, InodeKey};
 
@@ -17,6 +18,9 @@ use crate::source::{Detector, Limits, Stream, between};
 
 /// Changes of how rarely a descriptor is listened to that are remembered while events from before are on their way.
 const CHANGES: usize = 64;
+
+/// Between two looks at whether a descriptor's reads go past the page cache, each of which takes some 5 µs: a two-thousandth of a processor.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How rarely reads were told until something else was agreed on.
 #[derive(Clone, Copy)]
@@ -72,6 +76,8 @@ pub(super) struct Desc {
     heard: u64,
     /// Where a call begins that copies within the kernel, bytes, and when that was told.
     copy: Option<(u64, When)>,
+    /// When it was last looked whether its reads go past the page cache.
+    looked: Option<Moment>,
 }
 
 /// Reads that were not told before one that was.
@@ -113,7 +119,18 @@ impl Desc {
             interarrival: Interarrival::default(),
             heard: 0,
             copy: None,
+            looked: None,
         }
+    }
+
+    /// Whether it is time to look whether its reads go past the page cache. Not at its first read: the file was looked at when it was opened.
+    pub(super) fn is_to_be_looked_at(&mut self, now: Moment) -> bool {
+        let looked = *self.looked.get_or_insert(now);
+        let due = now - looked >= LOOK;
+        if due {
+            self.looked = Some(now);
+        }
+        due
     }
 
     /// A call is about to copy what lies there within the kernel.

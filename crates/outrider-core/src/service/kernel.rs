@@ -113,6 +113,8 @@ pub trait Kernel: Counters {
     fn held_unseen(&self, shared: &Shared, proc: usize) -> u32;
     /// See [`fetch::is_open`](crate::fetch::is_open).
     fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool;
+    /// See [`fetch::is_direct`](crate::fetch::is_direct).
+    fn is_direct(&self, pid: u32, fd: u16) -> bool;
     /// See [`fetch::link`](crate::fetch::link).
     fn link(&self, pid: u32, fd: u16) -> PathBuf;
     /// What a file lies on where a server keeps it, by the mounts that process `pid` sees and the name under which it has the file open.

@@ -29,7 +29,7 @@ use crate::map::Keyed;
 use crate::residency::Residency;
 use crate::shared::{Note, Shared};
 use crate::sharing::{Counters, System, runs::Run};
-use crate::shm::Slot;
+use crate::shm::{Slot, lost};
 use crate::source::mapped::Mapped;
 use crate::view::{FileView, PageRange};
 
@@ -167,6 +167,12 @@ impl Kernel for Linux {
         std::thread::sleep(time);
     }
 
+    fn end_round(&mut self, shared: &Shared) {
+        if outrider_sys::text::lacked_descriptors() {
+            shared.header().lose(lost::EMFILE);
+        }
+    }
+
     fn finished(&mut self, shared: &Shared) {
         // The runner ends now; what the program left behind is still served.
         outrider_sys::child::outlive_parent();
@@ -252,6 +258,10 @@ impl Kernel for Linux {
 
     fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
         fetch::is_open(wanted, slot, generation)
+    }
+
+    fn is_direct(&self, pid: u32, fd: u16) -> bool {
+        fetch::is_direct(pid, fd)
     }
 
     fn link(&self, pid: u32, fd: u16) -> PathBuf {

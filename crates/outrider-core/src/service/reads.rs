@@ -72,7 +72,7 @@ impl<K: Kernel> Service<K> {
         if let Some(remember) = &self.remember {
             remember.read(key, e.offset..e.offset.saturating_add(e.len));
         }
-        if self.told_before(i, key, e) {
+        if self.told_before(i, key, e) || self.is_read_directly(i, &e) {
             return;
         }
         let Some(mut heard) = self.observe(i, key, e) else {
@@ -254,8 +254,13 @@ impl<K: Kernel> Service<K> {
         let unheard = u64::from(heard.untold.rarely).saturating_mul(heard.e.len);
         let unheard = if f.random { unheard } else { 0 };
         self.has_read(i, counted, heard.len().saturating_mul(counted));
-        // Those that were not told were found cached before that was agreed on.
-        self.count(key, Figure::Cached, unheard);
+        // Those that were not told were found cached before that was agreed on, where anything stays so.
+        let file = self.files.get(&key);
+        let figure = match file.is_some_and(|f| f.served.never_caches()) {
+            true => Figure::Miss,
+            false => Figure::Cached,
+        };
+        self.count(key, figure, unheard);
         if let Some(p) = &f.passed {
             let when = self.silent_since(i, heard.e.fd, heard.since);
             self.pass(i, key, (p.span.clone(), p.stride, p.len), &when);

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_sys::units::{ByteRange, InodeKey};
 
-use super::Service;
 use super::kernel::Kernel;
+use super::{Desc, Service};
 use crate::config::Network;
-use crate::shm::{self, Event};
+use crate::shm::{self, Event, FD_IGNORED};
 
 /// Bytes that a program may have read of a file until it is opened here.
 const EARLY: u64 = 4 << 20;
@@ -45,6 +45,11 @@ impl Served {
     /// Whether what is read of it is known to stay cached.
     pub(super) fn surely_caches(&self) -> bool {
         self.caches == Some(true)
+    }
+
+    /// Whether what is read of it is known not to stay cached.
+    pub(super) fn never_caches(&self) -> bool {
+        self.caches == Some(false)
     }
 
     /// Takes it for a file that stays cached, or as it was before; returns that.
@@ -178,6 +183,29 @@ impl<K: Kernel> Service<K> {
             self.header().leave_alone(shm::BYPASSED, key.dev);
         }
         caches
+    }
+
+    /// A read was told: whether the descriptor's reads go past the page cache by now, without any hook having seen that. Then it is left alone, as if it had been opened so.
+    pub(super) fn is_read_directly(&mut self, i: usize, e: &Event) -> bool {
+        let now = self.kernel.now();
+        let due = |desc: &mut Desc| desc.is_to_be_looked_at(now);
+        if !self.desc_mut(i, e.fd).is_some_and(due) {
+            return false;
+        }
+        let Some(state) = self.processes.get_mut(i) else {
+            return false;
+        };
+        if !self.kernel.is_direct(state.pid(), e.fd) {
+            return false;
+        }
+        let desc = state.unfollow(e.fd);
+        self.shared.proc(i).slots[usize::from(e.fd)]
+            .state
+            .store(FD_IGNORED, Relaxed);
+        if let Some(desc) = desc {
+            self.abandoned(i, e.fd, desc);
+        }
+        true
     }
 
     /// Leaves servers alone whose trees are gone through, and that don't answer.

@@ -250,6 +250,10 @@ impl Kernel for Machine {
         slot.generation.load(Relaxed) == generation
     }
 
+    fn is_direct(&self, _pid: u32, _fd: u16) -> bool {
+        false
+    }
+
     fn link(&self, _pid: u32, _fd: u16) -> PathBuf {
         PathBuf::new()
     }

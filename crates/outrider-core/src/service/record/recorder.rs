@@ -536,6 +536,11 @@ impl Kernel for Recorder {
         self.note_unusual("open?", &arguments, answer, true)
     }
 
+    fn is_direct(&self, pid: u32, fd: u16) -> bool {
+        let answer = self.system.is_direct(pid, fd);
+        self.note_unusual("direct?", &format!("{pid} {fd}"), answer, false)
+    }
+
     fn link(&self, pid: u32, fd: u16) -> PathBuf {
         let link = self.system.link(pid, fd);
         self.note("link", &format!("{pid} {fd}"), log::bytes(&link));

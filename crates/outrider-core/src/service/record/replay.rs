@@ -638,6 +638,11 @@ impl Kernel for Replayer {
         self.ask_now("open?", &arguments).unwrap_or(true)
     }
 
+    fn is_direct(&self, pid: u32, fd: u16) -> bool {
+        let arguments = format!("{pid} {fd}");
+        self.ask_now("direct?", &arguments).unwrap_or(false)
+    }
+
     fn link(&self, pid: u32, fd: u16) -> PathBuf {
         log::path(self.ask("link", &format!("{pid} {fd}")).unwrap_or_default())
     }
