@@ -1,5 +1,5 @@
 # make build     release builds: target/release/outrider, liboutrider.so beside it, outrider-lab
-# make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk)
+# make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk; ARGS=… for demo/run.py)
 # make test      all tests, on the release build; the last line is the sum
 # make kernel    the kernel modules, for the running kernel (KDIR=… for another): see kernel/README.md
 # make test-kernel   the kernel modules' tests: boots Debian's kernels in QEMU (ARGS=… for kernel/test/machine)
@@ -191,6 +191,7 @@ install:
 PORTABLE := $(abspath $(RELEASE)/../portable)
 CARGO_HOME ?= $(HOME)/.cargo
 dist:
+	@CARGO="$(CARGO)" CC="$(CC)" .ci/toolchain dist
 	RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CURDIR)=/outrider --remap-path-prefix=$(CARGO_HOME)=/cargo" \
 		$(CARGO) build --release --locked -p outrider -p liboutrider --target-dir "$(PORTABLE)"
 	packaging/dist "$(VERSION)" "$(PORTABLE)/release" dist

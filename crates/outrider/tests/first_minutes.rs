@@ -1601,8 +1601,9 @@ fn builds_say_what_they_lack() {
             &["rustc is 1.63.0", "or later"],
         ),
         (&[cargo, new, ("cc", "exit 1")], &[], &["libc6-dev"]),
-        (&[cargo, new], &[], &["gcc"]),
+        (&[cargo, new], &[], &["gcc", "libc6-dev"]),
         (&[cargo, new, cc, cat], &["demo"], &["python3"]),
+        (&[cargo, new, cc, cat], &["dist"], &["zstd"]),
         (&[], &["demo"], &["cargo", "gcc", "python3"]),
     ] {
         let (code, said) = says(fakes, what);
