@@ -255,6 +255,11 @@ fn what_a_terminal_can_show() {
         text.split('|').nth(1).unwrap().len()
     };
     assert_eq!(["200", "80", "70", "40"].map(map), [40, 25, 15, 8]);
+    // The map of a file of one page is full where that is cached.
+    let page = dir.join("page");
+    fs::write(&page, "x").unwrap();
+    let text = support::printed(ours(&dir, &["cached", "page"]).env("LC_ALL", "C"));
+    assert!(text.contains("|#| ") && text.contains("100.0%"), "{text}");
 
     // On a terminal of 60 columns, without colours.
     const TERMINAL: &str = "import fcntl, os, pty, struct, sys, termios
@@ -1585,6 +1590,7 @@ fn builds_say_what_they_lack() {
             .args(what)
             .env_clear()
             .env("PATH", &bin)
+            .envs(what.contains(&"sudo").then_some(("SUDO_USER", "user")))
             .output()
             .unwrap();
         (output.status.code(), text(&output.stderr))
@@ -1604,6 +1610,8 @@ fn builds_say_what_they_lack() {
         (&[cargo, new], &[], &["gcc", "libc6-dev"]),
         (&[cargo, new, cc, cat], &["demo"], &["python3"]),
         (&[cargo, new, cc, cat], &["dist"], &["zstd"]),
+        // Who has Rust in a directory of its own has it there alone.
+        (&[cc, cat], &["sudo"], &["without sudo", "demo/run.py"]),
         (&[], &["demo"], &["cargo", "gcc", "python3"]),
     ] {
         let (code, said) = says(fakes, what);
