@@ -579,7 +579,9 @@ impl Verdict {
             } else {
                 "no more than runs of one way differ by"
             };
-            format!("cold, it takes {with_it} with Outrider and {without} without, which is {which}")
+            format!(
+                "cold, it takes {with_it} with Outrider and {without} without, which is {which}"
+            )
         } else if b < a {
             format!(
                 "cold, it takes {with_it} with Outrider instead of {without}, {:.1} times as quick",

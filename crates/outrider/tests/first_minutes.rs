@@ -1646,6 +1646,9 @@ fn plugins_by_name() {
         .output()
         .unwrap();
     assert!(made.status.success(), "{}", text(&made.stderr));
+    // SQLite's extension is none, and lies beside the library.
+    let no_plugin = prefix.join("lib/outrider_sqlite.so");
+    fs::copy(outrider().with_file_name("liboutrider.so"), no_plugin).unwrap();
     let run = |name: &str, report: &str| {
         let mut command = Command::new(prefix.join("bin/outrider"));
         support::plain_environment(&mut command, &dir);
