@@ -1,5 +1,5 @@
 # make build     release builds: target/release/outrider, liboutrider.so beside it, outrider-lab
-# make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk)
+# make demo      real programs on cold files, without and with Outrider (DIR=… for a real disk; ARGS=… for demo/run.py)
 # make test      all tests, on the release build; the last line is the sum
 # make kernel    the kernel modules, for the running kernel (KDIR=… for another): see kernel/README.md
 # make test-kernel   the kernel modules' tests: boots Debian's kernels in QEMU (ARGS=… for kernel/test/machine)
@@ -155,6 +155,8 @@ wheel:
 COMPLETIONS := share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
 PLACES := bin include lib/systemd/system share/man/man1 share/man/man3 share/outrider/python/outrider $(COMPLETIONS)
 PLUGIN ?= $(RELEASE)/../plugins/outrider_sqlite.so
+# Those for programs, found by name (`outrider run --plugin du`); packages leave them out.
+PROGRAM_PLUGINS ?= $(wildcard $(RELEASE)/../plugins/outrider_du.so $(RELEASE)/../plugins/outrider_cp.so)
 ROOT_PREFIX := $(DESTDIR)$(PREFIX)
 ROOT_LIBDIR := $(DESTDIR)$(LIBDIR)
 # With RELOCATABLE=1 what is installed may be moved: the file for pkg-config says where things are by its own place. That for CMake always does.
@@ -185,12 +187,15 @@ install:
 	sed $(SAY_VERSION) packaging/OutriderConfigVersion.cmake.in >"$(ROOT_LIBDIR)/cmake/Outrider/OutriderConfigVersion.cmake"
 	chmod 644 "$(ROOT_LIBDIR)/pkgconfig/outrider.pc" "$(ROOT_LIBDIR)"/cmake/Outrider/*.cmake
 	if [ -f $(PLUGIN) ]; then $(INSTALL) -m 644 $(PLUGIN) "$(ROOT_LIBDIR)/outrider_sqlite.so"; fi
+	if [ -n "$(PROGRAM_PLUGINS)" ]; then $(INSTALL) -d "$(ROOT_LIBDIR)/outrider" "$(ROOT_LIBDIR)/outrider/plugins" && \
+		$(INSTALL) -m 644 $(PROGRAM_PLUGINS) "$(ROOT_LIBDIR)/outrider/plugins"; fi
 	@[ -n "$(DESTDIR)" ] || PATH="$$PATH:/sbin:/usr/sbin" packaging/ldconfig "$(LIBDIR)"
 
 # Paths of the machine that builds are not in it: two builds with the same compilers are equal to the byte.
 PORTABLE := $(abspath $(RELEASE)/../portable)
 CARGO_HOME ?= $(HOME)/.cargo
 dist:
+	@CARGO="$(CARGO)" CC="$(CC)" .ci/toolchain dist
 	RUSTFLAGS="$(RUSTFLAGS) --remap-path-prefix=$(CURDIR)=/outrider --remap-path-prefix=$(CARGO_HOME)=/cargo" \
 		$(CARGO) build --release --locked -p outrider -p liboutrider --target-dir "$(PORTABLE)"
 	packaging/dist "$(VERSION)" "$(PORTABLE)/release" dist

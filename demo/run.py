@@ -132,7 +132,7 @@ def file_system(path):
 
 def why_no_emulated_disk(lab):
     if os.geteuid() != 0:
-        return "not root"
+        return "not root; `sudo demo/run.py` has one where FUSE and loop devices are"
     for device in ("/dev/fuse", "/dev/loop-control"):
         try:
             os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))

@@ -43,7 +43,7 @@ PR_SET_CHILD_SUBREAPER = 36
 COLUMNS = ["stock", "readahead", "outrider", "warm"]
 REMEMBERED = ["first", "second", "remembered"]
 
-OWN = """safetensors safetensors-lazy npy-rows npy-columns duckdb-columns duckdb-scan polars pyarrow-groups pyarrow-table hdf5-chunks
+OWN = """safetensors safetensors-lazy model-server npy-rows npy-columns duckdb-columns duckdb-scan polars pyarrow-groups pyarrow-table hdf5-chunks
 zarr-chunks lmdb-get images-shuffled images-few images-workers headers random-3000 random-300 willneed-unread willneed-read thrown-away""".split()
 TOOLS = {
     "tar": ["tar", "-cf", "-", "tree"],

@@ -376,29 +376,30 @@ impl Style {
         r: &Residency,
         name: &str,
     ) -> io::Result<()> {
-        let width = self.width;
+        let width = self.width + 2;
         match r.resident_bytes() {
             Some(resident) => writeln!(
                 out,
-                "{:>6.1}% {:>10} of {:>10} |{:<width$}| {name}",
+                "{:>6.1}% {:>10} of {:>10} {:<width$} {name}",
                 percent(resident, r.size),
                 bytes(resident),
                 bytes(r.size),
+                // It ends where the file does: a file of few pages that is all cached shows no gap.
                 match (map, r.is_others) {
-                    (Some(map), _) => self.fitted(map),
-                    (None, true) => "map unknown: not owner, not writable".to_owned(),
-                    (None, false) => "map unknown: mincore refused".to_owned(),
+                    (Some(map), _) => format!("|{}|", self.fitted(map)),
+                    (None, true) => "|map unknown: not owner, not writable|".to_owned(),
+                    (None, false) => "|map unknown: mincore refused|".to_owned(),
                 },
             ),
             None => writeln!(
                 out,
-                "{:>7} {:>10} of {:>10} |{:<width$}| {name}",
+                "{:>7} {:>10} of {:>10} {:<width$} {name}",
                 "unknown",
                 "?",
                 bytes(r.size),
                 match r.is_others {
-                    true => "hidden: not owner, not writable",
-                    false => "hidden: cachestat and mincore refused",
+                    true => "|hidden: not owner, not writable|",
+                    false => "|hidden: cachestat and mincore refused|",
                 },
             ),
         }

@@ -50,8 +50,11 @@ fn installed() -> Vec<String> {
         .flat_map(|place| std::fs::read_dir(place).into_iter().flatten());
     let mut names: Vec<String> = entries
         .filter_map(|entry| {
-            let name = entry.ok()?.file_name().into_string().ok()?;
-            Some(name.strip_prefix(PREFIX)?.strip_suffix(".so")?.to_owned())
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            let name = name.strip_prefix(PREFIX)?.strip_suffix(".so")?.to_owned();
+            // SQLite's extension is called alike.
+            has_table(&entry.path()).ok().map(|()| name)
         })
         .collect();
     names.sort();
@@ -103,15 +106,21 @@ fn check_one(file: &Path) -> Result<PathBuf, Failure> {
             show(&path)
         )));
     }
-    let data = File::open(&path).map_err(|e| wrong(e.to_string()))?;
+    has_table(&path).map_err(wrong)?;
+    Ok(path)
+}
+
+/// Whether a file is a plug-in for this command's library; `Err` says why not.
+fn has_table(path: &Path) -> Result<(), String> {
+    let data = File::open(path).map_err(|e| e.to_string())?;
     let data = ReadCache::new(data);
     let object = object::File::parse(&data)
-        .map_err(|_| wrong("not an ELF file; accepted is a shared object".into()))?;
+        .map_err(|_| "not an ELF file; accepted is a shared object".to_owned())?;
     if object.kind() != ObjectKind::Dynamic || object.architecture() != native() || !object.is_64()
     {
-        return Err(wrong(
-            "not a shared object of this machine's kind (cc -shared -fPIC makes one)".into(),
-        ));
+        return Err(
+            "not a shared object of this machine's kind (cc -shared -fPIC makes one)".to_owned(),
+        );
     }
     let mut other = None;
     for symbol in object.dynamic_symbols().filter(|s| s.is_definition()) {
@@ -119,18 +128,18 @@ fn check_one(file: &Path) -> Result<PathBuf, Failure> {
             continue;
         };
         if version.parse() == Ok(VERSION) {
-            return Ok(path);
+            return Ok(());
         }
         other = Some(version.to_owned());
     }
-    Err(wrong(match other {
+    Err(match other {
         Some(version) => format!(
             "made for version {version} of the plug-in interface; accepted is version {VERSION}"
         ),
         None => {
             format!("exports no {TABLE}{VERSION}; accepted is a plug-in, see outrider_plugin(3)")
         }
-    }))
+    })
 }
 
 fn native() -> Architecture {

@@ -255,6 +255,11 @@ fn what_a_terminal_can_show() {
         text.split('|').nth(1).unwrap().len()
     };
     assert_eq!(["200", "80", "70", "40"].map(map), [40, 25, 15, 8]);
+    // The map of a file of one page is full where that is cached.
+    let page = dir.join("page");
+    fs::write(&page, "x").unwrap();
+    let text = support::printed(ours(&dir, &["cached", "page"]).env("LC_ALL", "C"));
+    assert!(text.contains("|#| ") && text.contains("100.0%"), "{text}");
 
     // On a terminal of 60 columns, without colours.
     const TERMINAL: &str = "import fcntl, os, pty, struct, sys, termios
@@ -1585,6 +1590,7 @@ fn builds_say_what_they_lack() {
             .args(what)
             .env_clear()
             .env("PATH", &bin)
+            .envs(what.contains(&"sudo").then_some(("SUDO_USER", "user")))
             .output()
             .unwrap();
         (output.status.code(), text(&output.stderr))
@@ -1601,8 +1607,11 @@ fn builds_say_what_they_lack() {
             &["rustc is 1.63.0", "or later"],
         ),
         (&[cargo, new, ("cc", "exit 1")], &[], &["libc6-dev"]),
-        (&[cargo, new], &[], &["gcc"]),
+        (&[cargo, new], &[], &["gcc", "libc6-dev"]),
         (&[cargo, new, cc, cat], &["demo"], &["python3"]),
+        (&[cargo, new, cc, cat], &["dist"], &["zstd"]),
+        // Who has Rust in a directory of its own has it there alone.
+        (&[cc, cat], &["sudo"], &["without sudo", "demo/run.py"]),
         (&[], &["demo"], &["cargo", "gcc", "python3"]),
     ] {
         let (code, said) = says(fakes, what);
@@ -1637,6 +1646,9 @@ fn plugins_by_name() {
         .output()
         .unwrap();
     assert!(made.status.success(), "{}", text(&made.stderr));
+    // SQLite's extension is none, and lies beside the library.
+    let no_plugin = prefix.join("lib/outrider_sqlite.so");
+    fs::copy(outrider().with_file_name("liboutrider.so"), no_plugin).unwrap();
     let run = |name: &str, report: &str| {
         let mut command = Command::new(prefix.join("bin/outrider"));
         support::plain_environment(&mut command, &dir);

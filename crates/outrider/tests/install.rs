@@ -65,7 +65,12 @@ fn what_is_installed_works_from_its_prefix() {
     }
     let work = fresh("install");
     let prefix = work.join("opt/outrider");
-    let made = install(&[format!("PREFIX={}", prefix.display())]);
+    let plugins = work.join("plugins");
+    let mut make = Command::new("make");
+    make.arg("-C").arg(repository().join("plugins/programs"));
+    printed(make.arg(format!("OUT={}", plugins.display())));
+    let plugins = format!("PROGRAM_PLUGINS={}/outrider_du.so", plugins.display());
+    let made = install(&[format!("PREFIX={}", prefix.display()), plugins.clone()]);
     assert!(made.status.success(), "{made:?}");
     // Nobody's linker looks there, and that is said.
     let said = String::from_utf8_lossy(&made.stdout).into_owned();
@@ -96,6 +101,8 @@ fn what_is_installed_works_from_its_prefix() {
     assert!(cached["total"]["percent"].is_number(), "{cached}");
     let doctor = printed(command(&work, &bin).args(["doctor", "/bin/sh"]));
     assert!(doctor.contains("hooks"), "{doctor}");
+    let with_plugin = ["run", "--plugin", "du", "--", "echo", "here"];
+    assert_eq!(printed(command(&work, &bin).args(with_plugin)), "here\n");
     let lab = printed(command(&work, prefix.join("bin/outrider-lab")).arg("--version"));
     assert!(lab.starts_with("outrider-lab "), "{lab}");
 
@@ -163,6 +170,7 @@ fn what_is_installed_works_from_its_prefix() {
     let made = install(&[
         "PREFIX=/usr".to_owned(),
         format!("DESTDIR={}", stage.display()),
+        plugins,
     ]);
     assert!(made.status.success(), "{made:?}");
     assert_eq!(files(&stage.join("usr")), installed);

@@ -54,6 +54,9 @@ fn missing(programs: &[&str]) -> Option<String> {
     Some(format!("{missing} is not installed"))
 }
 
+/// Who makes the packages here.
+const MAINTAINER: &str = "packager@example.org";
+
 const FOR_DEBS: &[&str] = &["dh", "dh_dkms", "dpkg-buildpackage", "make", "cc"];
 
 /// Makes Debian's packages of the build, once.
@@ -78,7 +81,9 @@ fn debs() -> &'static Path {
             .arg(VERSION)
             .arg(release())
             .arg(&out)
-            .env("PLUGIN", plugin);
+            .env("PLUGIN", plugin)
+            .env("DEBFULLNAME", "A Packager")
+            .env("DEBEMAIL", MAINTAINER);
         done(&mut command);
         out
     })
@@ -605,7 +610,7 @@ fn the_other_packages_do_what_they_are_for() {
     }
 }
 
-/// No error and no warning of lintian's, but for those that packaging/debian names with their reasons.
+/// No error and no warning of lintian's, but for those that packaging/debian names with their reasons; and packages name who made them.
 #[test]
 fn lintian_has_nothing_to_say() {
     let name = "lintian_has_nothing_to_say";
@@ -620,6 +625,11 @@ fn lintian_has_nothing_to_say() {
         "outrider-sqlite",
         "outrider-dkms",
     ];
+    for package in packages {
+        let mut query = Command::new("dpkg-deb");
+        let said = printed(query.arg("-f").arg(deb(package)).arg("Maintainer"));
+        assert_eq!(said, format!("A Packager <{MAINTAINER}>\n"));
+    }
     let mut lintian = Command::new("lintian");
     lintian.args(["--allow-root", "--fail-on", "error,warning"]);
     done(lintian.args(packages.map(deb)).env("LC_ALL", "C"));
