@@ -184,6 +184,18 @@ fn a_neighbour_hardly_waits() {
     }
 }
 
+/// DR7: beside somebody else no less is in flight than the kernel has, two whole windows of each stream.
+#[test]
+fn files_beside_a_neighbour_are_no_slower() {
+    let mut machine = Machine::of("remote", 16 << 30).unwrap();
+    let (depth, pause) = (1, 300_000);
+    machine.neighbour = Some(Neighbour { depth, pause });
+    let trace = generate("files?size=64M&files=16").unwrap();
+    let alone = run(&trace, &machine, &mut Nothing).elapsed;
+    let (with, _) = ours(&trace, &machine).unwrap();
+    assert!(with.elapsed <= alone, "{with:?} {alone}");
+}
+
 /// DR7: a program whose service sees a neighbour is told how much its own calls may have in flight beside him.
 #[test]
 fn programs_are_told_of_a_neighbour() {

@@ -44,13 +44,15 @@ impl<K: Kernel> Readers for Followed<'_, K> {
             let walks = service.has_walked(p);
             // Beside what is fetched of a profile it reads what is left: names, inodes, and what is mapped around the pages that are there.
             let by_blocks = walks || service.is_remembering();
-            let window = p.window().filter(|_| !by_blocks);
+            let at_window = p.window().filter(|_| !by_blocks);
             let late = |at| service.kernel.since(at) < STREAMS;
             let (in_flight, at) = p.in_flight();
             let in_flight = if late(at) { in_flight } else { 0 };
             let in_flight = in_flight.min(2 * longest);
-            let streaming =
-                p.streaming(late) as u64 * in_flight.max(2 * p.window().unwrap_or(READAHEAD));
+            // Windows are whole: what they have on average is less, and the second one would not fit.
+            let window = p.window().unwrap_or(READAHEAD);
+            let each = in_flight.max(2 * window.next_multiple_of(READAHEAD));
+            let streaming = p.streaming(late) as u64 * each;
             let way = streaming;
             // The burst of a hint is on its way half of the time.
             let (hint, at) = p.hint();
@@ -64,7 +66,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                 pid: p.pid(),
                 fetched,
                 at_once: at_once.min(longest),
-                window: window.map(|window| window.min(longest)),
+                window: at_window.map(|window| window.min(longest)),
                 in_flight,
                 streaming,
                 way: match way {
