@@ -179,18 +179,31 @@ class Stream:
             while self._take_some(taken, opened):
                 since = time.perf_counter()
                 while taken:
-                    path, file = taken.pop()
-                    opened.append((file, *self._open_one(path)))
+                    path, _ = taken[-1]
+                    found = self._open_one(path)
+                    opened.append((taken.pop()[1], *found))
                     now = time.perf_counter()
                     if now - since > WAITED * len(opened):
                         self._tell(opened, now - since)
                         since = time.perf_counter()
             ended = True
         finally:
-            if not ended:  # nobody may wait for what will never be opened
+            if not ended:  # nobody may wait for what will never be opened, nor what follows it in the list
                 with self._change:
                     self._threads -= 1
                     self._opening -= len(taken) + len(opened)
+                    left: List[Tuple[_Open, Optional[int]]] = [(file, None) for _, file in taken]
+                    left += [(file, fd) for file, fd, _ in opened]
+                    for file, fd in left:
+                        if file.done:
+                            continue
+                        if fd is not None:
+                            os.close(fd)
+                        file.done = True
+                        self._opened -= 1
+                    self._open_more()
+                    if not self._closed:
+                        self._declare()
                     self._change.notify_all()
 
     def _take_some(self, taken: List[Tuple[Path, _Open]], opened: List[Tuple[_Open, Optional[int], int]]) -> bool:

@@ -11,6 +11,7 @@ import sys
 import time
 
 import outrider
+from outrider import _stream
 
 FILES, SIZE = 480, 8192
 directory = sys.argv[-1]
@@ -108,4 +109,18 @@ if "--cold" not in sys.argv:
     assert after > 0, "an epoch of cold files"
 write(cold=True)
 assert declared(paths) == FILES, "cold files"
+# A thread that fails takes no more with it than it had taken.
+write(cold=True)
+opens = _stream._open
+
+
+def fails(path):
+    if path == paths[100]:
+        raise MemoryError
+    return opens(path)
+
+
+_stream._open = fails
+most = FILES - _stream.TOGETHER_QUICK
+assert declared(paths) >= most, "files behind one that fails"
 print("well")

@@ -44,7 +44,7 @@ use outrider_sys::{below, counters, threads};
 
 use crate::clock::{Clock, Monotonic};
 use crate::config::{Config, IoPriority};
-use crate::device::{DeviceModel, InFlight, Layout, Sharing};
+use crate::device::{DeviceModel, InFlight, Layout, Seeks, Sharing};
 use crate::shm::{Notes, lost};
 
 /// What is going on with a device.
@@ -145,6 +145,8 @@ pub enum Kind {
 /// requests at half the rate. A far one takes long to be known as nobody else's, and to be searched. It is what ordinary reads of a deep queue hold, and delays others
 /// by 2 ms at 1 GB/s.
 pub const BULK: u64 = 2 << 20;
+/// Groups that are issued between two reads in no order at most, for as long as such reads are expected: some milliseconds' worth.
+const SCATTERED: u32 = 16;
 /// A worker waits for one batch for so long at a time.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 /// What should have arrived long ago, and may have failed, is waited for in the kernel.
@@ -432,6 +434,16 @@ impl Engine {
     pub fn disturb(&self, device: DeviceId, disturbed: bool) {
         let bounds = self.shared.settings.in_flight;
         self.shared.lock().device(device, bounds).disturbed = disturbed;
+    }
+
+    /// A program has waited for a read in no order there. The next ones would wait behind all that is on its way for what is read in order.
+    pub fn scatters(&self, device: DeviceId) {
+        let bounds = self.shared.settings.in_flight;
+        let mut state = self.shared.lock();
+        let d = state.device(device, bounds);
+        if d.model.seeks() != Seeks::Yes {
+            d.scattered = SCATTERED;
+        }
     }
 
     /// A device was found to be nobody else's: begins with much in flight.

@@ -105,6 +105,8 @@ pub(super) struct Device {
     pub(super) counts: bool,
     /// Programs have it fetch much at once themselves: how long its answers take says nothing of it.
     pub(super) disturbed: bool,
+    /// Groups until it is taken for granted that programs' reads in no order wait there no longer.
+    pub(super) scattered: u32,
     /// Bytes that arrived, and the µs that they took, in spans that were too short to say something alone.
     pub(super) before: (u64, f64),
 }
@@ -174,6 +176,7 @@ impl State {
                     mixed: 0,
                     counts: false,
                     disturbed: false,
+                    scattered: 0,
                     before: (0, 0.0),
                 });
                 self.devices.len() - 1
@@ -586,6 +589,7 @@ impl Device {
         let small = |r: &Request| r.bytes() <= Bulk::SMALL;
         let scattered = group.len() > 1 && !one && group.iter().all(small);
         self.issuing = true;
+        self.scattered = self.scattered.saturating_sub(1);
         self.in_flight_bytes += bytes;
         self.unbroken = self.unbroken.saturating_add(bytes);
         Issuing {
@@ -624,8 +628,9 @@ impl Device {
         let runs = u64::from(self.others + 1);
         let alone = (self.allowed.bound() / runs).max(self.bounds.0);
         let bound = match self.sharing {
-            Sharing::Exclusive => alone,
-            Sharing::Unknown | Sharing::Suspected => {
+            Sharing::Exclusive if self.scattered == 0 => alone,
+            // Programs' own reads in no order wait behind it as somebody else's would.
+            Sharing::Exclusive | Sharing::Unknown | Sharing::Suspected => {
                 alone.min((self.model.unproven() / runs).max(self.least))
             }
             Sharing::Shared => alone.min(self.beside_others()),

@@ -83,6 +83,10 @@ impl<K: Kernel> Service<K> {
         if funds.unsure && read.arrival == Arrival::Missing {
             self.probe(key, read.now);
         }
+        let hurried = self.files.get(&key).is_some_and(|f| f.random.is_hurried());
+        if foresight.random && read.arrival == Arrival::Missing && !hurried {
+            self.engine.scatters(self.device(key));
+        }
         let waited_us = match read.arrival {
             Arrival::Missing => reads * (waits_us + transfer_us),
             _ => 0.0,

@@ -104,6 +104,11 @@ impl RandomReads {
         self.streamed
     }
 
+    /// Whether what they fall in is being fetched as quickly as the device can: what that costs them is accounted for.
+    pub(super) fn is_hurried(&self) -> bool {
+        matches!(self.verdict, Verdict::Hurry(_))
+    }
+
     /// Whether what they fall in is to be asked for as a whole once there is room.
     pub(super) fn is_to_be_streamed(&self) -> bool {
         self.verdict == Verdict::Later
@@ -544,8 +549,7 @@ impl<K: Kernel> Service<K> {
     /// Has a region fetched as a whole. Of what is refused because there is no room, the rest is asked for later.
     pub(super) fn stream_region(&mut self, key: InodeKey, want: &Want) {
         let model = self.model(self.device(key));
-        let verdict = self.files.get(&key).map(|f| f.random.verdict);
-        let hurries = matches!(verdict, Some(Verdict::Hurry(_)));
+        let hurries = self.files.get(&key).is_some_and(|f| f.random.is_hurried());
         let class = match hurries {
             true => Class::Background,
             false => Class::Bulk,
