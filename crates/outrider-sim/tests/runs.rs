@@ -184,6 +184,25 @@ fn a_neighbour_hardly_waits() {
     }
 }
 
+/// B11: a program whose one thread reads a stream, and whose other reads elsewhere in no order, doesn't have the one wait behind what is on its way for the other.
+#[test]
+fn own_reads_in_no_order_hardly_wait_behind_a_stream() {
+    let long = "phases?seed=1&file=805306368&file=268435456&phase=0,0,seq,65536,12288,0,4096,0&phase=1,1,random,4096,2000,0,268435456,0";
+    let even = "phases?seed=1&file=402653184&file=268435456&phase=0,0,seq,65536,6144,0,4096,0&phase=1,1,random,4096,3000,0,268435456,0";
+    for (device, spec, most) in [
+        ("nvme", long, 1.1),
+        ("remote", long, 0.7),
+        ("remote", even, 0.7),
+    ] {
+        let trace = generate(spec).unwrap();
+        let machine = machine(device);
+        let (with, _) = ours(&trace, &machine).unwrap();
+        let stock = run(&trace, &machine, &mut Nothing).elapsed;
+        let ratio = with.elapsed as f64 / stock as f64;
+        assert!(ratio < most, "{spec} on {device}: {ratio} of {most}");
+    }
+}
+
 /// DR7: beside somebody else no less is in flight than the kernel has, two whole windows of each stream.
 #[test]
 fn files_beside_a_neighbour_are_no_slower() {
