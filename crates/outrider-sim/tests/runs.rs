@@ -18,6 +18,14 @@ fn machine(device: &str) -> Machine {
     Machine::of(device, 1 << 30).unwrap()
 }
 
+/// What a program takes with Outrider, of what it takes without.
+fn ratio(spec: &str, machine: &Machine) -> f64 {
+    let trace = generate(spec).unwrap();
+    let (with, _) = ours(&trace, machine).unwrap();
+    let stock = run(&trace, machine, &mut Nothing).elapsed;
+    with.elapsed as f64 / stock as f64
+}
+
 fn stock(spec: &str, machine: &Machine) -> Outcome {
     run(&generate(spec).unwrap(), machine, &mut Nothing)
 }
@@ -194,11 +202,7 @@ fn own_reads_in_no_order_hardly_wait_behind_a_stream() {
         ("remote", long, 0.7),
         ("remote", even, 0.7),
     ] {
-        let trace = generate(spec).unwrap();
-        let machine = machine(device);
-        let (with, _) = ours(&trace, &machine).unwrap();
-        let stock = run(&trace, &machine, &mut Nothing).elapsed;
-        let ratio = with.elapsed as f64 / stock as f64;
+        let ratio = ratio(spec, &machine(device));
         assert!(ratio < most, "{spec} on {device}: {ratio} of {most}");
     }
 }
@@ -346,9 +350,7 @@ fn patterns_are_foreseen() {
         ("mmap-runs?size=256M&block=256K", 2.0),
         ("mmap-runs?size=256M&block=4K", 3.8),
     ] {
-        let trace = generate(spec).unwrap();
-        let (with, _) = ours(&trace, &machine).unwrap();
-        let gain = run(&trace, &machine, &mut Nothing).elapsed as f64 / with.elapsed as f64;
+        let gain = 1.0 / ratio(spec, &machine);
         assert!(gain > least, "{spec}: {gain}");
     }
 }
@@ -364,11 +366,7 @@ fn permutations_are_fetched_with_room_and_without() {
         ("gp3", 2.6),
         ("objstore", 25.0),
     ] {
-        let trace = generate("perm?size=256M").unwrap();
-        let machine = machine(device);
-        let (with, _) = ours(&trace, &machine).unwrap();
-        let stock = run(&trace, &machine, &mut Nothing).elapsed;
-        let gain = stock as f64 / with.elapsed as f64;
+        let gain = 1.0 / ratio("perm?size=256M", &machine(device));
         assert!(gain > least, "{device}: {gain} of {least}");
     }
 }
@@ -382,11 +380,7 @@ fn a_head_between_others_is_no_network() {
     let threads = "phases?seed=252&file=204161024&phase=2,0,seq,4096,181,0,34746368,958\
         &phase=0,0,back,40960,7,0,4096,197&phase=0,0,hops,131072,498,80768,3665920,835";
     for spec in [hops, threads] {
-        let trace = generate(spec).unwrap();
-        let machine = machine("hdd");
-        let (with, _) = ours(&trace, &machine).unwrap();
-        let stock = run(&trace, &machine, &mut Nothing).elapsed;
-        let ratio = with.elapsed as f64 / stock as f64;
+        let ratio = ratio(spec, &machine("hdd"));
         assert!(ratio < 1.1, "{spec}: {ratio}");
     }
 }
@@ -402,10 +396,7 @@ fn what_is_of_no_use_costs_little() {
             "random?size=1G&block=4K&ops=300",
             "zipf?size=512M&block=16K&ops=3000",
         ] {
-            let trace = generate(spec).unwrap();
-            let (with, _) = ours(&trace, &machine).unwrap();
-            let stock = run(&trace, &machine, &mut Nothing).elapsed;
-            let ratio = with.elapsed as f64 / stock as f64;
+            let ratio = ratio(spec, &machine);
             assert!(ratio < 1.15, "{spec} on {device}: {ratio}");
         }
     }
@@ -478,11 +469,7 @@ fn what_was_disturbed_is_not_believed() {
         ("nvme", skips),
         ("cloud", bursts),
     ] {
-        let trace = generate(spec).unwrap();
-        let machine = machine(device);
-        let (with, _) = ours(&trace, &machine).unwrap();
-        let stock = run(&trace, &machine, &mut Nothing).elapsed;
-        let ratio = with.elapsed as f64 / stock as f64;
+        let ratio = ratio(spec, &machine(device));
         assert!(ratio < 1.15, "{spec} on {device}: {ratio}");
     }
 }
@@ -497,11 +484,7 @@ fn pieces_beside_a_head_are_long_and_ones_own() {
         ("mmap-runs?size=400M&block=4K", 3.0),
         ("mmap-runs?size=400M&block=64K", 1.6),
     ] {
-        let trace = generate(spec).unwrap();
-        let machine = machine("hdd");
-        let (with, _) = ours(&trace, &machine).unwrap();
-        let stock = run(&trace, &machine, &mut Nothing).elapsed;
-        let gain = stock as f64 / with.elapsed as f64;
+        let gain = 1.0 / ratio(spec, &machine("hdd"));
         assert!(gain > least, "{spec}: {gain} of {least}");
     }
 }

@@ -5,7 +5,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use support::{
     Mounted, fresh, is_root, make_cold, processes, program, script, skip_unprivileged, wait_for,
@@ -66,6 +66,14 @@ fn may_mount(name: &str) -> bool {
         return false;
     }
     true
+}
+
+/// What a shell's commands say beside a server of files that hide when they are unlinked while somebody has them open, and how often one was opened.
+fn beside_files_that_hide(dir: &Path, ours: bool, text: &str) -> (Output, u64) {
+    let server = Server::start(dir, &["hide", "keep", "delay=100"]);
+    let (output, _) = script(dir, ours, text);
+    server.is_closed();
+    (output, server.counted("opens"))
 }
 
 fn figure(report: &serde_json::Value, name: &str) -> u64 {
@@ -153,19 +161,13 @@ fn unlinked_files_of_a_server_vanish() {
             "{} mnt/box/f {way} 8; rm -r mnt/box && echo gone",
             reader.display()
         );
-        let run = |ours| {
-            let server = Server::start(&dir, &["hide", "keep", "delay=100"]);
-            let (output, _) = script(&dir, ours, &text);
-            server.is_closed();
-            (output, server.counted("opens"))
-        };
-        let (plain, opens) = run(false);
+        let (plain, opens) = beside_files_that_hide(&dir, false, &text);
         assert!(
             String::from_utf8_lossy(&plain.stdout).ends_with("gone\n"),
             "{way}"
         );
         for _ in 0..3 {
-            let (ours, its) = run(true);
+            let (ours, its) = beside_files_that_hide(&dir, true, &text);
             assert_eq!(
                 (plain.status, &plain.stdout),
                 (ours.status, &ours.stdout),
@@ -195,17 +197,11 @@ for k in range(128): os.read(fd, 65536)
 print(call({close}, fd), call({unlink}, -100, b'mnt/box/f', 0), os.listdir('mnt/box'))
 \""
     );
-    let run = |ours| {
-        let server = Server::start(&dir, &["hide", "keep", "delay=100"]);
-        let (output, _) = script(&dir, ours, &text);
-        server.is_closed();
-        (output, server.counted("opens"))
-    };
-    let (plain, opens) = run(false);
+    let (plain, opens) = beside_files_that_hide(&dir, false, &text);
     assert_eq!(plain.stdout, b"0 0 []\n", "{plain:?}");
     let mut opened = false;
     for _ in 0..8 {
-        let (ours, its) = run(true);
+        let (ours, its) = beside_files_that_hide(&dir, true, &text);
         assert_eq!((plain.status, &plain.stdout), (ours.status, &ours.stdout));
         opened |= its > opens;
     }

@@ -91,7 +91,7 @@ fn reads_that_leave_nothing_cached() {
     );
 }
 
-/// What comes to be read past the page cache (O_DIRECT) without any hook seeing it, from its beginning or later, is not fetched any more: it would be fetched twice.
+/// SPEC B11: what comes to be read past the page cache (O_DIRECT) without any hook seeing it, from its beginning or later, is not fetched any more: it would be fetched twice.
 #[test]
 fn reads_that_turn_to_go_past_the_cache() {
     const NAME: &str = "reads_that_turn_to_go_past_the_cache";
@@ -127,7 +127,7 @@ fn reads_that_turn_to_go_past_the_cache() {
     }
 }
 
-/// A program that watches what it reads itself sees its own opens and closes, and none of ours, by whatever name it calls the C library.
+/// SPEC B11: a program that watches what it reads itself sees its own opens and closes, and none of ours, by whatever name it calls the C library.
 #[test]
 fn watchers_by_a_handle_see_only_the_program() {
     const NAME: &str = "watchers_by_a_handle_see_only_the_program";

@@ -329,13 +329,12 @@ impl DeviceModel {
 
     /// Several small requests were made at once, [`DeviceModel::at_once`] of them or two, and the last has arrived after `took_us`.
     pub fn several_arrived(&mut self, requests: usize, took_us: f64) {
-        if self.bulk.lone_us().is_none() {
+        let Some(lone_us) = self.bulk.lone_us() else {
             return;
-        }
+        };
         let telling = requests == FAR_AT_ONCE;
         // The last of so many takes no less than a lone one, unless a head had come from far for that.
-        let sooner = telling && self.bulk.lone_us().is_some_and(|us| took_us < us);
-        if sooner || self.bulk.was_disturbed(took_us) {
+        if telling && took_us < lone_us || self.bulk.was_disturbed(took_us) {
             self.try_room_again();
             return;
         }

@@ -80,15 +80,11 @@ impl<K: Kernel> Service<K> {
         };
         let transfer_us = read.len as f64 * funds.byte_us;
         let waits_us = read.plain_us.unwrap_or(funds.wait_us);
-        if funds.unsure && read.arrival == Arrival::Missing {
-            self.probe(key, read.now);
-        }
-        let hurried = self.files.get(&key).is_some_and(|f| f.random.is_hurried());
-        if foresight.random && read.arrival == Arrival::Missing && !hurried {
-            self.engine.scatters(self.device(key));
-        }
         let waited_us = match read.arrival {
-            Arrival::Missing => reads * (waits_us + transfer_us),
+            Arrival::Missing => {
+                self.has_missed(key, read, foresight.random);
+                reads * (waits_us + transfer_us)
+            }
             _ => 0.0,
         };
         if waited_us > 0.0 {
@@ -99,6 +95,16 @@ impl<K: Kernel> Service<K> {
             credit.waited(waited_us, read.len, read.plain_us.is_some(), read.now);
             credit.returned(returned);
         });
+    }
+
+    /// A read, `random` or not, has waited for what nobody had asked for: what that has us do with the device.
+    fn has_missed(&mut self, key: InodeKey, read: &Read, random: bool) {
+        if read.funds.unsure {
+            self.probe(key, read.now);
+        }
+        if random && !self.files.get(&key).is_some_and(|f| f.random.is_hurried()) {
+            self.engine.scatters(self.device(key));
+        }
     }
 
     /// What comes next in the latest stream of a descriptor was asked for.
