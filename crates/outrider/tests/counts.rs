@@ -331,7 +331,7 @@ fn what_is_read_to_its_end_is_counted() {
 /// CP1: a file that isn't cached is followed by whatever function of the C library it is read, also by the fortified and the unlocked ones.
 #[test]
 fn every_function_is_heard() {
-    const LINES: u64 = 40_000;
+    const LINES: u64 = 160_000;
     const SIZE: u64 = LINES * 64;
     const NAMES: &str = "fread fread_unlocked __fread_chk __fread_unlocked_chk fgetc fgetc_unlocked getc getc_unlocked _IO_getc fgetwc fgetwc_unlocked getwc \
         getwc_unlocked fgets fgets_unlocked __fgets_chk __fgets_unlocked_chk getline getdelim __getdelim fscanf __isoc99_fscanf read __read __read_chk pread pread64 \

@@ -769,8 +769,9 @@ fn an_upgraded_file_is_known_by_its_name() {
         );
         let cached = cached_pages(&large) * PAGE;
         let expected = if len > 12 << 20 { 2 << 20 } else { 1 << 20 };
+        // Kernels that reclaim ahead of need (DAMON's pageout) take single pages back at once.
         assert!(
-            cached >= expected && cached < expected + (1 << 20),
+            cached >= expected - expected / 16 && cached < expected + (1 << 20),
             "{cached} of {len}"
         );
     }

@@ -330,6 +330,8 @@ struct Witness {
     told: VecDeque<Told>,
     /// When it was looked who may write into the log, and what processor time that took: by a clock on the wall a busy machine would have it look ever more rarely.
     believed: Option<(Instant, Duration)>,
+    /// Reads that were told of files whose names weren't believed yet.
+    unnamed: Vec<(InodeKey, ByteRange)>,
     /// Looks at processes.
     looks: u64,
     /// The service's own program, which what is forked from it runs until it starts another.
@@ -377,6 +379,7 @@ impl Witness {
             grown: HashMap::new(),
             told: VecDeque::new(),
             believed: None,
+            unnamed: Vec::new(),
             looks: 0,
             subject,
             own: std::env::current_exe().unwrap_or_default(),
@@ -1032,23 +1035,32 @@ impl Witness {
         }
     }
 
-    /// What was told to be read since this was asked last.
+    /// What was told to be read since this was asked last, and what waits for its file's name.
     fn take_reads(&mut self) {
-        let reads = std::mem::take(&mut *lock(&self.desk.reads));
-        reads
-            .into_iter()
-            .for_each(|(key, range)| self.read(key, range));
+        let mut reads = std::mem::take(&mut self.unnamed);
+        reads.append(&mut lock(&self.desk.reads));
+        reads.retain(|(key, range)| !self.read(*key, range.clone()));
+        // Names that were taken from the log may not be believed yet; without any that waits the file has none.
+        if !self.told.is_empty() {
+            if reads.len() > READS {
+                reads.truncate(READS);
+                self.loses();
+            }
+            self.unnamed = reads;
+        }
     }
 
-    /// A process is about to read.
-    fn read(&mut self, key: InodeKey, range: ByteRange) {
+    /// A process is about to read; whether it is known what.
+    fn read(&mut self, key: InodeKey, range: ByteRange) -> bool {
         let i = self.by_key.get(&key).copied();
         let i = i.or_else(|| self.believed_key(key));
-        if let Some((i, node)) = i.and_then(|i| Some((i, self.nodes.get(i)?))) {
-            let end = range.end.min(node.size);
-            let pages = PageRange::from_bytes(range.start, end.saturating_sub(range.start));
-            self.touch(i, pages);
-        }
+        let Some((i, node)) = i.and_then(|i| Some((i, self.nodes.get(i)?))) else {
+            return false;
+        };
+        let end = range.end.min(node.size);
+        let pages = PageRange::from_bytes(range.start, end.saturating_sub(range.start));
+        self.touch(i, pages);
+        true
     }
 
     /// The node of what the profile has by this inode, and was seen.
