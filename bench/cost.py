@@ -24,19 +24,13 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-RELEASE = ROOT / "target" / "release"
+from common import RELEASE, ROOT, Stop
+
 OURS = [str(RELEASE / "outrider"), "run", "--"]
 LIBRARY = "liboutrider.so"
 BLOCK = 4096
 FILE_BYTES = 8 << 20
 STARTS = 500
-
-
-class Stop(Exception):
-    """Nothing can be measured; the text says why."""
-
-    code = 1
 
 
 class Absent(Stop):

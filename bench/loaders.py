@@ -36,9 +36,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-OUTRIDER = Path(os.environ.get("OUTRIDER_BIN", ROOT / "target" / "release" / "outrider")).resolve()
-LAB = OUTRIDER.with_name("outrider-lab")
+from common import LAB, OUTRIDER, ROOT, Stop, do
+
 PYTHON = os.environ.get("OUTRIDER_TORCH", "/usr/bin/python3")
 MOUNT = Path("/run/outrider-loaders")
 COLUMNS = ["stock", "outrider", "readers", "warm"]
@@ -47,17 +46,6 @@ TENSORS, TENSOR = 32, 16 << 20
 MODEL_COLUMNS = ["stock", "run", "ahead", "warm"]
 # Beside a quarter of the data: what a process takes after it has loaded PyTorch, and a worker.
 OWN, WORKER = 16 << 20, 12 << 20
-
-
-class Stop(Exception):
-    """Nothing can be measured; the text says why."""
-
-
-def do(*command):
-    done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Stop(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
-    return done.stdout
 
 
 # ---------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-RELEASE = ROOT / "target" / "release"
+from common import RELEASE, ROOT, Stop, do
+
 OUTRIDER, LAB, WORK = (str(RELEASE / n) for n in ("outrider", "outrider-lab", "outrider-work"))
 MIB = 1 << 20
 MOST_BYTES = 200_000
@@ -83,19 +83,8 @@ to '{path}' (format parquet, row_group_size 50000)
 COLUMNS = "import duckdb, sys; print(duckdb.sql(f\"select count(*), sum(r) from '{sys.argv[1]}' where h % 3 = 0\"))"
 
 
-class Stop(Exception):
-    """No recording can be made; the text says why."""
-
-
-def call(*command, **more):
-    done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, **more)
-    if done.returncode != 0:
-        raise Stop(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
-    return done.stdout
-
-
 def disk(*words):
-    return call(LAB, "disk", *words)
+    return do(LAB, "disk", *words)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -155,19 +144,19 @@ def make_files(scratch):
     (DISK / "images").mkdir()
     for i in range(40):
         noise(DISK / "images" / f"i{i:02}", rng.randrange(200_000, 400_000), rng)
-    call("git", "-c", "init.defaultBranch=main", "init", "-q", cwd=DISK / "tree")
-    call("git", "add", ".", cwd=DISK / "tree")
-    call("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-q", "-m", "all", cwd=DISK / "tree")
-    call("cc", "-O1", "-o", scratch / "near", ROOT / "bench" / "programs" / "near.c")
+    do("git", "-c", "init.defaultBranch=main", "init", "-q", cwd=DISK / "tree")
+    do("git", "add", ".", cwd=DISK / "tree")
+    do("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-q", "-m", "all", cwd=DISK / "tree")
+    do("cc", "-O1", "-o", scratch / "near", ROOT / "bench" / "programs" / "near.c")
 
 
 def columnar(scratch):
     """A Python with DuckDB, and its file."""
     python = scratch / "venv" / "bin" / "python"
     if not python.exists():
-        call(sys.executable, "-m", "venv", scratch / "venv")
-        call(python, "-m", "pip", "install", "-q", "duckdb")
-        call(python, "-c", "import duckdb, sys; duckdb.sql(sys.argv[1])", PARQUET.format(path=DISK / "c.parquet"))
+        do(sys.executable, "-m", "venv", scratch / "venv")
+        do(python, "-m", "pip", "install", "-q", "duckdb")
+        do(python, "-c", "import duckdb, sys; duckdb.sql(sys.argv[1])", PARQUET.format(path=DISK / "c.parquet"))
     return [python, "-c", COLUMNS, DISK / "c.parquet"]
 
 

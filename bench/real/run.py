@@ -17,11 +17,9 @@ fails.
 
 import argparse
 import contextlib
-import ctypes
 import datetime
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -31,15 +29,14 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-RELEASE = ROOT / "target" / "release"
-LAB, OUTRIDER = RELEASE / "outrider-lab", Path(os.environ.get("OUTRIDER_BIN", RELEASE / "outrider"))
+sys.path.insert(0, str(HERE.parent))
+from common import LAB, OUTRIDER, ROOT, Stop, adopt, children, do, processor, reap
+
 PACKAGES = "numpy safetensors duckdb polars pyarrow h5py lmdb".split()
 VENV = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "outrider" / "venv"
 PYTHON = VENV / "bin" / "python"
 MOUNT = Path("/run/outrider-real")
 READAHEAD = 4096  # KiB, what people set
-PR_SET_CHILD_SUBREAPER = 36
 COLUMNS = ["stock", "readahead", "outrider", "warm"]
 REMEMBERED = ["first", "second", "remembered"]
 
@@ -52,17 +49,6 @@ TOOLS = {
 }
 ROWS = OWN + list(TOOLS)
 NETWORK = ["tar", "grep", "safetensors", "images-few", "pyarrow-table"]
-
-
-class Stop(Exception):
-    """Nothing can be measured; the text says why."""
-
-
-def do(*command):
-    done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Stop(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
-    return done.stdout
 
 
 def packages():
@@ -163,24 +149,6 @@ def command(row, data):
     return [PYTHON, HERE / "programs.py", row, data]
 
 
-def processor():
-    """Seconds that all processes have taken that were started here and are over."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def children():
-    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
-
-
-def reap(staying):
-    """Waits for what a program has left behind: Outrider's service ends a little later. The servers of disks stay."""
-    while children() - staying:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)
-        time.sleep(0.002)
-
-
 def once(place, row, column):
     """One run: seconds, processor seconds, bytes read, what it printed."""
     words = [str(w) for w in command(row, place.data)]
@@ -249,7 +217,7 @@ def main():
     if unknown or told.runs < 1:
         what = f"row {unknown[0]}: one of {', '.join(ROWS)}" if unknown else "--runs: at least 1"
         told.error(what)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    adopt()
     packages()
     told.out.mkdir(parents=True, exist_ok=True)
     more = "".join(f" {c:>10}" for c in REMEMBERED if told.remember)

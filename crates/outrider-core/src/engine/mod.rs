@@ -29,8 +29,8 @@ pub use handle::{Closer, Handle, Remains};
 use issue::become_background;
 pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring, ask, bring};
 pub use lane::{
-    Bench, Call, Client, Errand, Found, LEAST_BLOCK, Lane, Listing, Names, Permit, Reads, Server,
-    Thread, modified_at,
+    Bench, Call, Client, Errand, Found, LEAST_BLOCK, Lane, Listing, Names, Patience, Permit, Reads,
+    Server, Thread, modified_at,
 };
 pub use queue::{Awaited, Issuing, Job, Outcome};
 use queue::{Batch, Device, State};

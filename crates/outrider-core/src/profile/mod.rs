@@ -20,9 +20,9 @@ pub mod terms;
 pub use model::{Entry, History, Need, Profile, Span};
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use outrider_sys::units::{ByteRange, InodeKey, PageRange};
 
@@ -30,6 +30,7 @@ use crate::engine::Engine;
 use crate::exclude::Excluded;
 use crate::explain::Explain;
 use crate::ledger::Ledger;
+use crate::lock;
 use crate::shared::Shared;
 use crate::shm::lost;
 use observe::{Needs, Observer, Subject};
@@ -63,7 +64,18 @@ pub struct Remember {
     terms: Arc<Terms>,
     replay: Option<Arc<Replay>>,
     observer: Option<Observer>,
+    /// The process whose child the program is.
+    runner: u32,
+    running: Mutex<Running>,
     ended: bool,
+}
+
+/// Processes of the run, as of the last look.
+#[derive(Default)]
+struct Running {
+    pids: Vec<u32>,
+    /// When that was, and how long it took.
+    looked: Option<(Instant, Duration)>,
 }
 
 impl Remember {
@@ -92,7 +104,7 @@ impl Remember {
             )
         };
         let replay = wanted.then(start).flatten().map(Arc::new);
-        let directory = job.subject.directory.clone();
+        let (directory, runner) = (job.subject.directory.clone(), job.subject.runner);
         let (known, grounds) = (profile.clone(), (places, terms.clone()));
         let observer = Observer::start(job.subject, shared, known, replay.clone(), grounds);
         if observer.is_none() || wanted && replay.is_none() {
@@ -107,6 +119,8 @@ impl Remember {
             terms,
             replay,
             observer,
+            runner,
+            running: Mutex::default(),
             ended: false,
         }
     }
@@ -135,6 +149,19 @@ impl Remember {
     /// Whether something is left to be fetched.
     pub fn is_fetching(&self) -> bool {
         self.replay.as_ref().is_some_and(|r| r.is_fetching())
+    }
+
+    /// Processes of the run, also those that have not told anything yet, or never will: so many at most. Looking for them takes one part in so many of the time.
+    pub fn running(&self, most: usize) -> Vec<u32> {
+        const REST: u32 = 20;
+        let mut running = lock(&self.running);
+        let rests = |(at, took): (Instant, Duration)| at.elapsed() < REST * took;
+        if !running.looked.is_some_and(rests) {
+            let began = Instant::now();
+            running.pids = observe::below(self.runner, most);
+            running.looked = Some((began, began.elapsed()));
+        }
+        running.pids.clone()
     }
 
     /// Whether nothing is open.

@@ -618,13 +618,13 @@ impl Witness {
             return known;
         }
         let began = raw::thread_time();
-        let below = self.below(MAX_PROCS + 1);
+        let pids = below(self.subject.runner, MAX_PROCS + 1);
         let (dev, ino) = (self.subject.log_is.dev, self.subject.log_is.ino);
         let writes = |pid: u32| {
             let watch = Watch::of(pid);
             watch.is_ok_and(|mut w| !w.is_like_this() && w.has_mapped(dev, ino))
         };
-        if below.len() > MAX_PROCS || below.iter().any(|pid| writes(*pid)) {
+        if pids.len() > MAX_PROCS || pids.iter().any(|pid| writes(*pid)) {
             self.subject.log = None;
             self.told.clear();
             self.shared.header().lose(lost::RIGHTS);
@@ -633,20 +633,6 @@ impl Witness {
         let took = raw::thread_time().saturating_sub(began);
         self.believed = Some((Instant::now(), took));
         self.told.len()
-    }
-
-    /// The program and all below it, as many at most.
-    fn below(&self, most: usize) -> Vec<u32> {
-        let own = raw::getpid();
-        let mut below = crate::fetch::children(self.subject.runner);
-        below.retain(|pid| *pid != own);
-        let mut at = 0;
-        while at < below.len().min(most) {
-            below.extend(crate::fetch::children(below[at]));
-            at += 1;
-        }
-        below.truncate(most);
-        below
     }
 
     /// A name was opened; `maybe`: or it may be.
@@ -688,7 +674,8 @@ impl Witness {
         let i = self.node(path, need, found.born, found.is, maybe)?;
         let node = &self.nodes[i];
         if need == Need::File && node.size >= WHOLE && node.before.is_none() {
-            self.nodes[i].before = self.cached(self.path(node), pages_of(node.size));
+            let all = PageRange::new(0, pages_of(node.size));
+            self.nodes[i].before = self.cached(self.path(node), &[all]);
         }
         Some(i)
     }
@@ -1089,9 +1076,9 @@ impl Witness {
     /// open, what they may not.
     fn look_at_processes(&mut self) {
         self.looks += 1;
-        let below = self.below(PROCESSES);
-        self.grown.retain(|pid, _| below.contains(pid));
-        for pid in below {
+        let pids = below(self.subject.runner, PROCESSES);
+        self.grown.retain(|pid, _| pids.contains(pid));
+        for pid in pids {
             if !self.may_look() {
                 return;
             }
@@ -1309,8 +1296,8 @@ impl Witness {
         (name == path && !self.is_made_here(found.born)).then_some(found.is)
     }
 
-    /// Which of the first pages of a file are cached, if the kernel tells, and the file may be opened: that shows to others, which is left out where somebody watches.
-    fn cached(&self, path: &Path, end: u64) -> Option<Vec<PageRange>> {
+    /// Which of these pages of a file are cached, if the kernel tells, and the file may be opened: that shows to others, which is left out where somebody watches.
+    fn cached(&self, path: &Path, of: &[PageRange]) -> Option<Vec<PageRange>> {
         if !self.may_look() || !self.terms.is_allowed() {
             return None;
         }
@@ -1318,9 +1305,13 @@ impl Witness {
         let may = found.is_regular() && !self.terms.is_untouchable(found.key());
         let file = may.then(|| found.open()).flatten()?;
         // What a profile says of its size may be anything.
-        let end = end.min(pages_of(found.size()));
-        let missing = residency::missing(file.as_fd(), PageRange::new(0, end))?;
-        Some(complement(&missing, end))
+        let end = pages_of(found.size());
+        let mut cached = Vec::new();
+        for part in intersect(of, &[PageRange::new(0, end)]) {
+            let missing = residency::missing(file.as_fd(), part)?;
+            cached.extend(intersect(&complement(&missing, part.end), &[part]));
+        }
+        Some(cached)
     }
 
     /// The pages of a file that were needed; `None`: it wasn't. `entry` is its place in the profile, `fetched` what was fetched of it, or cached before.
@@ -1340,10 +1331,9 @@ impl Witness {
         let before = fetched.or(node.before.as_ref()).filter(|_| waited_for);
         // Of what was cached before nothing can have come.
         let could_come = before.map(|before| complement(before, end));
-        let came = could_come.filter(|pages| !pages.is_empty()).map(|pages| {
-            let cached = self.cached(path, end).unwrap_or_default();
-            intersect(&cached, &pages)
-        });
+        let came = could_come
+            .filter(|pages| !pages.is_empty())
+            .map(|pages| self.cached(path, &pages).unwrap_or_default());
         let mut pages = node.touched.clone();
         pages.extend(came.unwrap_or_default());
         pages.sort_unstable_by_key(|r| r.start);
@@ -1355,10 +1345,7 @@ impl Witness {
             return Some(Vec::new());
         }
         let begin = [PageRange::new(0, end.min(UNKNOWN / PAGE))];
-        Some(match self.cached(path, end) {
-            Some(cached) => intersect(&cached, &begin),
-            None => begin.to_vec(),
-        })
+        Some(self.cached(path, &begin).unwrap_or(begin.to_vec()))
     }
 }
 
@@ -1398,6 +1385,20 @@ impl Node {
             self.touched = join(std::mem::take(&mut self.touched).into_iter(), 0);
         }
     }
+}
+
+/// The program that a runner has started and all below it, as many at most.
+pub(super) fn below(runner: u32, most: usize) -> Vec<u32> {
+    let own = raw::getpid();
+    let mut below = crate::fetch::children(runner);
+    below.retain(|pid| *pid != own);
+    let mut at = 0;
+    while at < below.len().min(most) {
+        below.extend(crate::fetch::children(below[at]));
+        at += 1;
+    }
+    below.truncate(most);
+    below
 }
 
 /// Whether a process has the service's rights, at this moment or a millisecond ago.
@@ -1565,7 +1566,10 @@ mod tests {
             std::fs::create_dir(dir).unwrap();
             std::fs::write(dir.join("f"), vec![1; 4 * PAGE as usize]).unwrap();
         }
-        assert!(witness.resolve(&file).is_none() && witness.cached(&file, 4).is_none());
+        assert!(
+            witness.resolve(&file).is_none()
+                && witness.cached(&file, &[PageRange::new(0, 4)]).is_none()
+        );
         assert!(witness.straight.is_empty() && observer.is_idle());
         assert!(witness.begins() && !observer.is_idle());
         let (name, found) = witness.resolve(&file).unwrap();
@@ -1576,12 +1580,16 @@ mod tests {
             a.as_os_str().len() + NAME_BYTES,
             "one directory"
         );
-        assert!(witness.cached(&file, u64::MAX).is_some());
+        assert!(
+            witness
+                .cached(&file, &[PageRange::new(0, u64::MAX)])
+                .is_some()
+        );
         witness.terms.allow(false);
-        assert!(witness.cached(&file, 4).is_none());
+        assert!(witness.cached(&file, &[PageRange::new(0, 4)]).is_none());
         witness.terms.allow(true);
         witness.terms.leave(found.is.key);
-        assert!(witness.cached(&file, 4).is_none());
+        assert!(witness.cached(&file, &[PageRange::new(0, 4)]).is_none());
         // Another name for it has links in it, and is followed as it was.
         std::os::unix::fs::symlink(&a, root.join("link")).unwrap();
         let (name, same) = witness.resolve(&root.join("link/../link/f")).unwrap();

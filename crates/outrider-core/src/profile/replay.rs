@@ -27,7 +27,7 @@ use super::place::{Attributes, Found, Places};
 use super::terms::Terms;
 use crate::asked;
 use crate::clock::{Clock, Monotonic};
-use crate::engine::{self, Bench, Call, Client, Engine, Errand, Handle, Lane};
+use crate::engine::{self, Bench, Call, Client, Engine, Errand, Handle, Lane, Patience};
 use crate::exclude::Excluded;
 use crate::explain::{Asking, Explain, Subject};
 use crate::intent::{Intent, Target, Wanted};
@@ -273,7 +273,7 @@ impl Task {
         let of = pages.first().zip(pages.last());
         let missing = file.zip(of).is_some_and(|(file, (first, last))| {
             let span = PageRange::new(first.start, last.end);
-            if is_cached(&file, &span) {
+            if cached_pages(&file, &span).is_some_and(|cached| cached >= span.len()) {
                 return false;
             }
             let missing = residency::missing(file.as_fd(), span);
@@ -297,16 +297,18 @@ impl Task {
             self.common.figures.entries.fetch_add(1, Relaxed);
         }
         let span = PageRange::new(first, last);
-        let cached = is_cached(&file, &span);
+        let cached = cached_pages(&file, &span);
         if part.start == 0 && size >= WHOLE {
             self.remember_cached(i, &file, size, all);
         }
-        if cached {
-            return Some(0);
-        }
-        let ranges = match residency::missing(file.as_fd(), span) {
-            Some(missing) => intersect(&wanted, &missing),
-            None => wanted,
+        // Where none are, or all, nobody need ask which.
+        let ranges = match cached {
+            Some(0) => wanted,
+            Some(cached) if cached >= span.len() => return Some(0),
+            _ => match residency::missing(file.as_fd(), span) {
+                Some(missing) => intersect(&wanted, &missing),
+                None => wanted,
+            },
         };
         if ranges.is_empty() {
             return Some(0);
@@ -315,7 +317,13 @@ impl Task {
             .map(|r| r.start * PAGE..(r.end * PAGE).min(size))
             .collect();
         let all: u64 = bytes.iter().map(|r| r.end - r.start).sum();
-        let came = bench.bring(|| Some(file), &bytes, self.sweep);
+        let patience = match self.sweep {
+            true => Patience::Sweep,
+            // What of large files has come is told.
+            false if size >= WHOLE => Patience::Wait,
+            false => Patience::Leave,
+        };
+        let came = bench.bring(|| Some(file), &bytes, patience);
         if size >= WHOLE && came == Some(all) {
             lock(&self.common.brought).add(found.key(), ranges);
         }
@@ -338,10 +346,10 @@ impl Task {
     }
 }
 
-/// Whether the kernel says that all of these pages are cached.
-fn is_cached(file: &OwnedFd, span: &PageRange) -> bool {
+/// How many of these pages are cached, or on their way, if the kernel tells.
+fn cached_pages(file: &OwnedFd, span: &PageRange) -> Option<u64> {
     let counted = cache::counted(file.as_fd(), span.bytes());
-    counted.is_ok_and(|stat| stat.cached >= span.len())
+    counted.ok().map(|stat| stat.cached)
 }
 
 /// What is in both, which ascend.

@@ -28,6 +28,28 @@ fn at_once(read: (u64, u64), hinted: (u64, u64)) -> u64 {
 /// The programs of a service, and its walks.
 struct Followed<'a, K: Kernel>(&'a Service<K>);
 
+impl<K: Kernel> Followed<'_, K> {
+    /// While a profile is fetched: processes of the run that have told nothing yet. They are loaded and map files, block by block, before they read what is told.
+    fn add_running(&self, programs: &mut Vec<Program>) {
+        let remember = self.0.remember.as_ref().filter(|r| r.is_fetching());
+        for pid in remember.map_or_else(Vec::new, |r| r.running(MOST)) {
+            let known = programs.iter().any(|p| p.pid == pid);
+            let Some(fetched) = (!known).then(|| self.0.kernel.bytes_fetched(pid)).flatten() else {
+                continue;
+            };
+            programs.push(Program {
+                pid,
+                fetched,
+                at_once: LEAST_BLOCK,
+                window: None,
+                in_flight: 0,
+                streaming: 0,
+                way: u64::MAX,
+            });
+        }
+    }
+}
+
 impl<K: Kernel> Readers for Followed<'_, K> {
     fn processes(&self) -> usize {
         self.0.processes.len()
@@ -76,7 +98,11 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                 },
             })
         };
-        service.processes.iter().map(program).collect()
+        let mut programs: Option<Vec<Program>> = service.processes.iter().map(program).collect();
+        if let Some(programs) = &mut programs {
+            self.add_running(programs);
+        }
+        programs
     }
 
     fn least_beside(&self) -> u64 {

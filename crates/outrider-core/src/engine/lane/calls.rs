@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use outrider_sys::cache::residency_is_visible;
@@ -70,7 +70,15 @@ impl Desk {
     fn call(&self, owner: usize, call: Call, thread: &Thread) {
         // Nothing is open yet while this waits.
         let unwanted = || self.client.is_held_back();
-        let room = |device| Way::enter(&self.engine, device, LISTED, unwanted);
+        // What a thread has not waited for is there before it waits for room: else it might keep others waiting.
+        let room = |device| {
+            let mut left = thread.left.borrow_mut();
+            let at_once = Way::try_enter(&self.engine, device, LISTED);
+            at_once.or_else(|| {
+                left.wait();
+                Way::enter(&self.engine, device, LISTED, unwanted)
+            })
+        };
         let mut way = call.device().and_then(room);
         let _reads = thread.reads();
         let permit = Permit::begin(self, owner);
@@ -231,23 +239,54 @@ impl Desk {
     }
 }
 
-/// How long it took of late until what was asked for was there, µs: the shortest of the last few. Who waits looks again and again, each of which is a system call
-/// and two switches of the thread.
+/// How long it took of late until what was asked for was there. Who waits looks again and again, each of which is a system call and two switches of the thread.
 #[derive(Default)]
-pub(super) struct Lately(AtomicU64);
+pub(super) struct Lately {
+    /// The shortest of the last few, and the last, µs.
+    shortest: AtomicU64,
+    last: AtomicU64,
+    /// How often somebody waited, or would have.
+    times: AtomicU32,
+}
 
 impl Lately {
+    /// After how long what was asked for now will be there, if nobody need wait for it: one of so many is waited for, and the first so many all are. What takes longer
+    /// than [`Lately::QUICK`] all the same is: whether a device has a head shows by that.
+    fn comes_after(&self) -> Option<Duration> {
+        const EACH: u32 = 16;
+        let times = self.times.fetch_add(1, Relaxed);
+        let last = Duration::from_micros(self.last.load(Relaxed));
+        let known = times >= EACH && !times.is_multiple_of(EACH) && last < Self::QUICK;
+        known.then_some(last)
+    }
+
+    /// Half an average seek of a disk.
+    const QUICK: Duration = Duration::from_millis(3);
+
     /// Sleeps until the page of a file that holds byte `at` is up to date, or the file is let go of. Nobody looks before three quarters of that time have passed: what
     /// comes sooner then is seen to, and shortens it.
     fn wait(&self, file: &Handle, at: u64, notes: &Notes) {
         /// A longer time grows by an eighth at a wait, which is how exactly it is seen.
         const GROWS: u64 = 8;
-        let (lately, began) = (self.0.load(Relaxed), Instant::now());
+        let (lately, began) = (self.shortest.load(Relaxed), Instant::now());
         file.wait_watched(at, Duration::from_micros(lately / 4 * 3), notes);
         let most = lately + lately / GROWS + SHORTEST_STEP.as_micros() as u64;
         let took = began.elapsed().as_micros() as u64;
-        self.0.store(took.min(most), Relaxed);
+        self.shortest.store(took.min(most), Relaxed);
+        self.last.store(took, Relaxed);
     }
+}
+
+/// How a thread waits for what it has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Until it is there.
+    Wait,
+    /// Not at all, most of the time, where answers come soon and nobody else reads.
+    Leave,
+    /// Until it is there, in a sweep over a disk that has a head, with no bound on what is in flight: what lies in its queue it sorts, and with less there the head moves
+    /// half as often again, and nobody reads sooner (see `Engine::share`).
+    Sweep,
 }
 
 impl Bench<'_> {
@@ -256,15 +295,14 @@ impl Bench<'_> {
         self.permit.is_some() && self.way.is_some() && !self.desk.client.is_held_back()
     }
 
-    /// Has ranges of a file fetched that `open` opens, page-aligned and ascending, and waits for the end of the last. Bytes that were asked for; `None` where
+    /// Has ranges of a file fetched that `open` opens, page-aligned and ascending, and waits for the end of the last as told. Bytes that were asked for; `None` where
     /// it may not be open. What has no room beside what others have on their way is asked for step by step, each once the one before is there: else it would
-    /// wait until nothing is. In a `sweep` over a disk that has a head there is no bound on what is in flight: what lies in its queue it sorts, and with less there
-    /// the head moves half as often again, and nobody reads sooner (see `Engine::share`).
+    /// wait until nothing is.
     pub fn bring(
         &self,
         open: impl FnOnce() -> Option<OwnedFd>,
         ranges: &[ByteRange],
-        sweep: bool,
+        patience: Patience,
     ) -> Option<u64> {
         let (desk, client) = (self.desk, &self.desk.client);
         let life = client.life(self.owner);
@@ -284,9 +322,10 @@ impl Bench<'_> {
         let mut bytes = 0;
         for step in ranges.iter().flat_map(|r| units::pieces(r.clone(), STEP)) {
             let len = step.end - step.start;
-            if !sweep && !way.try_grow(len) {
-                if let Some(last) = asked {
-                    desk.lately.wait(&file, last, desk.engine.notes());
+            if patience != Patience::Sweep && !way.try_grow(len) {
+                match asked {
+                    Some(last) => self.wait(&file, last),
+                    None => self.thread.left.borrow_mut().wait(),
                 }
                 way.arrived();
                 if !way.grow(len, || client.is_held_back()) || !self.permits() {
@@ -298,9 +337,22 @@ impl Bench<'_> {
             asked = Some(step.end - 1);
         }
         if let Some(last) = asked {
-            desk.lately.wait(&file, last, desk.engine.notes());
+            let leaves = patience == Patience::Leave;
+            let after = leaves.then(|| desk.lately.comes_after()).flatten();
+            let mut left = self.thread.left.borrow_mut();
+            if !after.is_some_and(|after| way.leave(&mut left, after)) {
+                drop(left);
+                self.wait(&file, last);
+            }
         }
         Some(bytes)
+    }
+
+    /// Waits for a byte of a file, with which all is there that was asked for before.
+    fn wait(&self, file: &Handle, at: u64) {
+        let desk = self.desk;
+        desk.lately.wait(file, at, desk.engine.notes());
+        self.thread.left.borrow_mut().arrived();
     }
 }
 

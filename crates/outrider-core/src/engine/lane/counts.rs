@@ -1,5 +1,6 @@
 //! What threads read beside the queues: what is not known to be ours would be taken for a neighbour's.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,6 +12,7 @@ use outrider_sys::raw::{Fd, blocks_read};
 use outrider_sys::units::{ByteRange, pieces};
 
 use super::State;
+use super::room::Left;
 use crate::device::READAHEAD;
 use crate::engine::{Engine, Handle, ask};
 use crate::lock;
@@ -46,7 +48,11 @@ impl Engine {
 }
 
 /// What a thread reads beside the queues.
-pub struct Thread(Arc<Counts>);
+pub struct Thread {
+    counts: Arc<Counts>,
+    /// What it has not waited for.
+    pub(super) left: RefCell<Left>,
+}
 
 /// The same, for whoever counts requests.
 pub(in crate::engine) struct Counts {
@@ -74,28 +80,33 @@ impl Thread {
             pieces: AtomicU64::new(0),
             asks_from: AtomicU64::new(0),
         });
-        (Thread(counts.clone()), counts)
+        let thread = Thread {
+            counts: counts.clone(),
+            left: RefCell::default(),
+        };
+        (thread, counts)
     }
 
     /// Reads are made from here on, as long as the result lives.
     pub fn reads(&self) -> Reads<'_> {
-        self.0.reads.store(true, Release);
-        Reads(&self.0)
+        self.counts.reads.store(true, Release);
+        Reads(&self.counts)
     }
 
     /// Has bytes of a file fetched, as far as they are missing, by requests that no kernel clips.
     pub(super) fn fetch(&self, file: &Handle, range: ByteRange) -> io::Result<()> {
         for piece in pieces(range, UNCLIPPED_CHUNK) {
             let before = blocks_read();
-            self.0.asks_from.store(before as u64 * 512 + 1, Release);
+            let counts = &self.counts;
+            counts.asks_from.store(before as u64 * 512 + 1, Release);
             let asked = ask(file.fd(), piece);
             let bytes = (blocks_read() - before) as u64 * 512;
             if bytes > 0 {
                 let requests = bytes.div_ceil(READAHEAD);
-                self.0.pieces.fetch_add(requests, AcqRel);
-                self.0.data.fetch_add(bytes, AcqRel);
+                counts.pieces.fetch_add(requests, AcqRel);
+                counts.data.fetch_add(bytes, AcqRel);
             }
-            self.0.asks_from.store(0, Release);
+            counts.asks_from.store(0, Release);
             asked?;
         }
         Ok(())

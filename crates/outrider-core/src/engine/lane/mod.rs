@@ -22,7 +22,7 @@ use std::time::Duration;
 use outrider_sys::threads;
 use outrider_sys::units::{DeviceId, InodeKey};
 
-pub use calls::modified_at;
+pub use calls::{Patience, modified_at};
 pub(super) use counts::Counts;
 pub use counts::{LEAST_BLOCK, Reads, Thread};
 pub use server::Server;
@@ -259,8 +259,8 @@ impl State {
         self.work.notify_all();
     }
 
-    /// The next call, once there is one; `None` at the end.
-    fn next(&self) -> Option<(usize, (Arc<Desk>, Call))> {
+    /// The next call, once there is one; `None` at the end. What the thread has not waited for comes meanwhile.
+    fn next(&self, thread: &Thread) -> Option<(usize, (Arc<Desk>, Call))> {
         let mut waiting = lock(&self.waiting);
         loop {
             if waiting.stop {
@@ -269,10 +269,19 @@ impl State {
             if let Some(next) = waiting.calls.pop() {
                 return Some(next);
             }
-            waiting = self
-                .work
-                .wait(waiting)
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut left = thread.left.borrow_mut();
+            waiting = match left.due() {
+                None => (self.work.wait(waiting)).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => {
+                    drop(waiting);
+                    left.arrived();
+                    lock(&self.waiting)
+                }
+                Some(due) => {
+                    let waited = self.work.wait_timeout(waiting, due);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         }
     }
 
@@ -289,7 +298,7 @@ fn work(shared: &Shared, lane: &State) {
     let _ours = threads::Own::new();
     become_background(shared.settings.io_priority);
     let thread = lane.thread();
-    while let Some((owner, (desk, call))) = lane.next() {
+    while let Some((owner, (desk, call))) = lane.next(&thread) {
         desk.make(owner, call, &thread);
     }
 }
@@ -553,6 +562,38 @@ mod tests {
             std::thread::yield_now();
         }
         fs::remove_dir_all(&path).unwrap();
+    }
+
+    /// B15: what a thread does not wait for has its room until it is due, for so many bytes at most, and not beside somebody else, who would wait longer.
+    #[test]
+    fn what_is_not_waited_for_has_room() {
+        use super::room::{Left, Way};
+        use crate::device::{READAHEAD, Sharing};
+        let (engine, _lane, _client, _told) = lane(None);
+        let device = DeviceId(77);
+        let on_way = || {
+            let loads = engine.loads();
+            loads.iter().find(|l| l.device == device).unwrap().bytes
+        };
+        let enter = || Way::enter(&engine.shared, device, READAHEAD, || true).unwrap();
+        engine.share(device, Sharing::Exclusive);
+        let mut left = Left::default();
+        let soon = Duration::from_millis(1);
+        for k in 1..=4 {
+            let mut way = enter();
+            assert!(way.leave(&mut left, soon));
+            drop(way);
+            assert_eq!(on_way(), k * READAHEAD);
+        }
+        let mut fifth = enter();
+        assert!(!fifth.leave(&mut left, soon));
+        drop(fifth);
+        left.wait();
+        assert!(left.due().is_none());
+        assert_eq!(on_way(), 0);
+        engine.share(device, Sharing::Shared);
+        let mut beside = enter();
+        assert!(!beside.leave(&mut left, soon) && left.due().is_none());
     }
 
     /// What was taken back for one owner is made for the others.

@@ -5,9 +5,9 @@
 
 use outrider_sys::units::DeviceId;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::device::Sharing;
+use crate::device::{READAHEAD, Sharing};
 use crate::engine::Shared;
 use crate::engine::queue::{Device, State};
 
@@ -36,6 +36,16 @@ impl Way {
             bytes: 0,
         };
         way.grow(bytes, unwanted).then_some(way)
+    }
+
+    /// The same, if they fit at once.
+    pub(super) fn try_enter(shared: &Arc<Shared>, device: DeviceId, bytes: u64) -> Option<Way> {
+        let state = shared.lock();
+        let d = state.devices.iter().find(|d| d.id == device)?;
+        let fits = d.lane_bytes + bytes <= d.bound_of_lane();
+        drop(state);
+        fits.then(|| Way::enter(shared, device, bytes, || true))
+            .flatten()
     }
 
     /// So many bytes more, if they fit at once.
@@ -94,6 +104,59 @@ impl Way {
             if state.stop || unwanted() {
                 return false;
             }
+        }
+    }
+}
+
+impl Way {
+    /// What is on its way by this counts for `left` from now on; `false`, and nothing changes, where somebody else may wait for it.
+    pub(super) fn leave(&mut self, left: &mut Left, after: Duration) -> bool {
+        let bounds = self.shared.settings.in_flight;
+        let sharing = self.shared.lock().device(self.device, bounds).sharing;
+        let alone = matches!(sharing, Sharing::Exclusive | Sharing::Unknown);
+        let fits = left.bytes + self.bytes <= Left::MOST;
+        if alone && fits {
+            left.bytes += self.bytes;
+            left.due = Some(Instant::now() + after);
+            left.ways.push(Way {
+                shared: self.shared.clone(),
+                device: self.device,
+                bytes: std::mem::take(&mut self.bytes),
+            });
+        }
+        alone && fits
+    }
+}
+
+/// Room of what a thread has asked for and has not waited for. To wait costs more of a processor than to ask for a small file.
+#[derive(Default)]
+pub(super) struct Left {
+    ways: Vec<Way>,
+    bytes: u64,
+    /// When all of it will have come, as far as is known.
+    due: Option<Instant>,
+}
+
+impl Left {
+    /// Bytes: four of the kernel's windows, half of what one thread has on its way of a large file.
+    const MOST: u64 = 4 * READAHEAD;
+
+    /// All of it is there: what was asked for later is.
+    pub(super) fn arrived(&mut self) {
+        *self = Left::default();
+    }
+
+    /// How long until all of it will be there, if there is any.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let due = self.due?;
+        Some(due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits for that long.
+    pub(super) fn wait(&mut self) {
+        if let Some(due) = self.due() {
+            std::thread::sleep(due);
+            self.arrived();
         }
     }
 }
