@@ -103,6 +103,8 @@ pub(crate) struct Count {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fetches {
     pub(crate) requests: u64,
+    /// Perhaps so many more at this look, of which the disk may have counted some.
+    pub(crate) uncertain: u64,
     /// Their bytes.
     pub(crate) fetched: u64,
     /// Of these, what may have been on its way.
@@ -117,8 +119,8 @@ impl Count {
 
     /// Requests of ours and the programs' since `before`. Ours are cut into so many `pieces` each.
     fn own_since(&self, before: &Count, pieces: u64) -> u64 {
-        self.issued.saturating_sub(before.handed) * pieces + self.programs.requests
-            - before.programs.requests
+        let programs = self.programs.requests + self.programs.uncertain;
+        self.issued.saturating_sub(before.handed) * pieces + programs - before.programs.requests
     }
 
     /// How many requests since `before` seem to be somebody else's: each of ours and the programs' has so many parts more than one.

@@ -51,10 +51,6 @@ impl<K: Kernel> Followed<'_, K> {
 }
 
 impl<K: Kernel> Readers for Followed<'_, K> {
-    fn processes(&self) -> usize {
-        self.0.processes.len()
-    }
-
     fn programs(&self, longest: u64) -> Option<Vec<Program>> {
         let service = self.0;
         let few = service.processes.len() <= MOST;
@@ -111,10 +107,6 @@ impl<K: Kernel> Readers for Followed<'_, K> {
 
     fn most_beside(&self) -> u64 {
         self.least_beside()
-    }
-
-    fn threads_beside(&self) -> usize {
-        self.0.engine.lane_threads()
     }
 
     fn chunk(&self) -> u64 {

@@ -26,12 +26,6 @@ pub use system::System;
 const IDLE: Duration = Duration::from_millis(100);
 /// … and after so long it has to be proven again that it is ours alone.
 pub(crate) const REST: Duration = Duration::from_secs(1);
-/// A look takes so long, and so much more for each process. Who was kept from the processor in the middle of one counts requests of the disk that programs made after theirs
-/// were counted.
-const LASTS: Duration = Duration::from_micros(200);
-const LASTS_EACH: Duration = Duration::from_micros(40);
-/// After so many of these in succession they may take twice as long, after twice as many three times.
-const INTERRUPTED: u32 = 8;
 /// Windows of the kernel's readahead that grow, 16, 32 and 64 KiB, before they are whole, where reads are shorter than a quarter of one (mm/readahead.c,
 /// `get_init_ra_size` and `get_next_ra_size`).
 pub(crate) const ANEW: u64 = 3;
@@ -81,16 +75,12 @@ pub struct Program {
 
 /// What a run knows of those who read for it.
 pub trait Readers {
-    /// Processes, beside the one that has the engine.
-    fn processes(&self) -> usize;
-    /// The same with what they have fetched, by requests of `longest` bytes at most; `None` where it is not to be known of all of them.
+    /// Processes, beside the one that has the engine, with what they have fetched, by requests of `longest` bytes at most; `None` where it is not to be known of all of them.
     fn programs(&self, longest: u64) -> Option<Vec<Program>>;
     /// Requests that the process which has the engine has made beside it until now: no fewer …
     fn least_beside(&self) -> u64;
     /// … and no more.
     fn most_beside(&self) -> u64;
-    /// Threads that may be making such requests.
-    fn threads_beside(&self) -> usize;
     /// Whether these may be of a device with this load, where room beside the engine had been asked for so many times at the last look.
     fn reads_beside(&self, load: &Load, entered: u64) -> bool {
         load.busy || load.entered != entered
@@ -110,8 +100,6 @@ pub struct DeviceSharing {
     disks: Vec<Disk>,
     /// Devices that are given nothing more until the next look.
     held: Vec<DeviceId>,
-    /// Looks in succession that took too long.
-    interrupted: u32,
     programs: Vec<Program>,
     /// Requests of the engine until then, less those on their way.
     asked: u64,
@@ -383,20 +371,18 @@ impl DeviceSharing {
             self.programs.clear();
             return;
         }
-        if let Some(counts) = self.counts(system, engine, readers) {
-            self.judge(counts, engine, readers);
-        }
+        let counts = self.counts(system, engine, readers);
+        self.judge(counts, engine, readers);
     }
 
-    /// What system, engine and readers count. `None` where that took so long that it is of different moments.
+    /// What system, engine and readers count. Who looks may be kept from the processor in the middle of it: what they count is asked for before the disks and after.
     fn counts(
         &mut self,
         system: &impl Counters,
         engine: &Engine,
         readers: &impl Readers,
-    ) -> Option<Counts> {
+    ) -> Counts {
         let looked_at = |d: &Disk| system.since(d.busy) < IDLE;
-        let threads = readers.threads_beside();
         let own_pid = system.own_pid();
         let ours = system.bytes_fetched(own_pid);
         for d in &mut self.disks {
@@ -405,7 +391,6 @@ impl DeviceSharing {
                 d.forget();
             }
         }
-        let looks_from = system.now();
         let mut programs = readers.programs(self.longest());
         let loads = engine.loads();
         self.cut_windows(&mut programs, &loads);
@@ -437,41 +422,32 @@ impl DeviceSharing {
             })
             .collect();
         let asked = ours.zip(system.bytes_fetched(own_pid));
-        let listed = programs.iter().flatten();
-        let fetched_after = listed.map(|p| fetched(p.pid).unwrap_or(p.fetched)).sum();
+        let after = programs.iter().flatten().map(|p| {
+            let bytes = fetched(p.pid).unwrap_or(p.fetched).max(p.fetched);
+            (bytes, (bytes - p.fetched).div_ceil(p.at_once))
+        });
+        let after = after.fold((0, 0), |all, p| (all.0 + p.0, all.1 + p.1));
         let others = others.zip(self.others.look(&runs, system.now(), fetched));
         let most_beside = readers.most_beside();
         let beside = self.beside_since(least_beside);
         let uncertain = most_beside.saturating_sub(self.beside);
         let loads = disks.iter().map(|given| &given.before);
         self.attribute(loads, beside, uncertain, readers);
-        let theirs = runs.iter().map(|run| 1 + 2 * run.members.len());
-        let parts = readers.processes().min(MOST)
-            + disks.len()
-            + threads.div_ceil(8)
-            + theirs.sum::<usize>();
-        let lasts = LASTS + LASTS_EACH * parts as u32;
-        self.interrupted += 1;
-        // Where all of them take longer, it is the machine.
-        if system.since(looks_from) > lasts * self.interrupted.div_ceil(INTERRUPTED) {
-            return None;
-        }
-        self.interrupted = 0;
-        Some(Counts {
+        Counts {
             asked,
-            fetched_after,
+            after,
             programs,
             runs,
             others,
             disks,
-        })
+        }
     }
 
     /// Has each disk judged by what was counted, and tells the engine.
     fn judge(&mut self, counts: Counts, engine: &Engine, readers: &impl Readers) {
         let Counts {
             asked,
-            fetched_after,
+            after: (fetched_after, requests_after),
             programs,
             runs,
             others,
@@ -513,6 +489,7 @@ impl DeviceSharing {
                     parts: after.parts / (theirs.block / PAGE).max(1),
                     programs: Fetches {
                         requests: d.counts.back().map_or(0, |c| c.programs.requests) + own,
+                        uncertain: requests_after,
                         fetched,
                         way: if rests { 0 } else { on_way },
                     },
@@ -552,8 +529,8 @@ impl DeviceSharing {
 
 /// What one look has counted.
 struct Counts {
-    /// Bytes that programs have fetched after the disks were looked at.
-    fetched_after: u64,
+    /// Bytes that programs had fetched after the disks were looked at, and requests that they had made meanwhile.
+    after: (u64, u64),
     /// Bytes that the process with the engine had fetched when the look began, and when it ended.
     asked: Option<(u64, u64)>,
     programs: Option<Vec<Program>>,

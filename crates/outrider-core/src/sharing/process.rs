@@ -24,10 +24,6 @@ impl Process<'_> {
 }
 
 impl Readers for Process<'_> {
-    fn processes(&self) -> usize {
-        0
-    }
-
     fn programs(&self, _longest: u64) -> Option<Vec<Program>> {
         Some(Vec::new())
     }
@@ -40,10 +36,6 @@ impl Readers for Process<'_> {
     fn most_beside(&self) -> u64 {
         let engine = self.engine.fetched();
         pages(self.fetched(), engine)
-    }
-
-    fn threads_beside(&self) -> usize {
-        0
     }
 
     fn reads_beside(&self, _load: &Load, _entered: u64) -> bool {

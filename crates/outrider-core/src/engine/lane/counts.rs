@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 
@@ -29,10 +29,11 @@ impl Engine {
     }
 
     /// Threads that may be reading beside the queues.
-    pub fn lane_threads(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn lane_threads(&self) -> usize {
         let reads = |lane: &Arc<State>| {
             let counts = lane.counts();
-            counts.iter().filter(|t| t.reads.load(Relaxed)).count()
+            counts.iter().filter(|t| t.reads.load(Acquire)).count()
         };
         self.lanes().iter().map(reads).sum()
     }
