@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use outrider_sys::cache::cachestat;
 use outrider_sys::extent::extents;
 use serde_json::Value;
-use support::{Disk, Random, eventually, fresh, gives_up, outrider, outrider_run, program};
+use support::{Disk, Kept, Random, eventually, fresh, gives_up, outrider, outrider_run, program};
 
 /// The totals of a run's report, and what it printed.
 fn run(dir: &Path, argv: &[&str]) -> (Value, Vec<u8>) {
@@ -53,9 +53,8 @@ fn cached_files_are_hardly_listened_to() {
     File::open(&file).unwrap().sync_all().unwrap();
     let reader = program("parallel_seq").display().to_string();
     for (threads, descriptors) in [("1", "one"), ("4", "one"), ("4", "each")] {
-        // The kernel may take pages away meanwhile; the helper has to notice that.
         eventually(|| {
-            fs::read(&file).unwrap();
+            let _kept = Kept::cached(&file);
             let (totals, _) = run(
                 &dir,
                 &[&reader, "file", threads, descriptors, &PASSES.to_string()],
@@ -111,7 +110,7 @@ fn cached_files_start_no_helper() {
     fs::write(dir.join("file"), Random(8).bytes(8 << 20)).unwrap();
     let script = "cat file | cksum; read -r all </proc/$PPID/task/$PPID/children; echo $all";
     eventually(|| {
-        fs::read(dir.join("file")).unwrap();
+        let _kept = Kept::cached(&dir.join("file"));
         let printed = support::printed(&mut outrider_run(&dir, &[], &["sh", "-c", script]));
         let children = printed.lines().last().unwrap().split(' ').count();
         match children {

@@ -17,7 +17,7 @@ use outrider_core::profile::{Entry, History, Need, Profile, Span, format};
 use outrider_sys::cache::cachestat;
 use outrider_sys::units::{PAGE, PageRange};
 use serde_json::Value;
-use support::{Disk, Random, compile, fresh, have, is_root, outrider, outrider_run, skip};
+use support::{Disk, Kept, Random, compile, fresh, have, is_root, outrider, outrider_run, skip};
 
 /// Reads the files in a list, of some only parts, at a human pace; prints how many blocks of 512 bytes it has waited for.
 const JOB: &str = "import os, resource, sys, time
@@ -519,12 +519,14 @@ fn a_cached_run_looks_at_little() {
     let (_, totals) = run(&bed.dir, &[&flag], &["sleep", "4"]);
     assert_eq!(number(&totals, "remembered_entries"), MANY, "{totals}");
     assert_eq!(number(&totals, "remembered_fetched_bytes"), MANY * PAGE);
-    // They are there now.
+    // They are there now, and stay.
+    let kept = (entries.iter()).map(|e| Kept::cached(&e.path));
+    let _kept: Vec<Kept> = kept.collect();
     put(&bed.profile(), &profile_of(entries));
     let (_, totals) = run(&bed.dir, &[&flag], &["sleep", "1"]);
     let looked_at = number(&totals, "remembered_entries");
     assert!(looked_at < MANY / 3, "{totals}");
-    // The kernel may have given up a page or two.
+    // The kernel may have given up a page or two before.
     assert!(
         number(&totals, "remembered_fetched_bytes") < 16 * PAGE,
         "{totals}"

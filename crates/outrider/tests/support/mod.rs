@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -394,6 +395,40 @@ pub fn make_cold(dir: &Path) {
             let _ = rustix::fs::fdatasync(&file);
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         }
+    }
+}
+
+/// A file that stays cached: kernels that reclaim ahead of need (DAMON's pageout) take what nobody has mapped, also what was read a moment ago.
+pub struct Kept {
+    base: *mut libc::c_void,
+    len: usize,
+}
+
+impl Kept {
+    /// Has all of a file cached, from here on until this is dropped.
+    pub fn cached(path: &Path) -> Kept {
+        let file = File::open(path).unwrap();
+        let len = file.metadata().unwrap().len() as usize;
+        // SAFETY: a new mapping, of which nothing is read.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(base, libc::MAP_FAILED, "{path:?}");
+        Kept { base, len }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `cached`.
+        unsafe { libc::munmap(self.base, self.len) };
     }
 }
 
