@@ -549,6 +549,10 @@ mod tests {
         };
         assert_eq!(now.foreign_since(&Count::default(), 1, 0.2), 0);
         assert_eq!(now.foreign_since(&Count::default(), 1, 0.0), 10);
+        // What they made while the disk was looked at may be among what it counts.
+        let mut looked_on = now;
+        looked_on.programs.uncertain = 10;
+        assert_eq!(looked_on.foreign_since(&Count::default(), 1, 0.0), 0);
     }
 
     /// What is believed of a disk in 200 looks, between which we ask for 20 requests of 128 KiB, a program reads `own` blocks of 16 KiB itself, `parts` of these requests are

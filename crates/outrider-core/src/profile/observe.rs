@@ -1548,6 +1548,31 @@ mod tests {
         witness.touch(0, PageRange::new(last.end, last.end + 9));
         assert!(!loses(&observer));
     }
+    /// B15: what is told to be read of a file whose name is not believed yet waits for that, and for no other file.
+    #[test]
+    fn reads_wait_for_names() {
+        let (observer, mut witness) = witness();
+        let (file, nobodys) = (InodeKey::new(7, 7), InodeKey::new(7, 8));
+        let is = Attributes {
+            key: file,
+            size: 9 * PAGE,
+            modified: 0,
+        };
+        witness.told.push_back(Told {
+            path: "/x".into(),
+            did: Did::Open,
+            sample: false,
+            known: false,
+        });
+        observer.read(file, 2 * PAGE..4 * PAGE);
+        observer.read(nobodys, 0..PAGE);
+        witness.take_reads();
+        witness.told.clear();
+        witness.node("/x".into(), Need::File, None, is, false);
+        witness.take_reads();
+        assert_eq!(witness.nodes[0].touched, [PageRange::new(2, 4)]);
+        assert!(witness.unnamed.is_empty());
+    }
     /// B16: what is known of a directory spares following links, and never has one followed; it counts as the names do. Nothing is looked up or opened but
     /// on the service's terms.
     #[test]
