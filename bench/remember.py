@@ -36,10 +36,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import LAB, OUTRIDER, ROOT, Stop, adopt, children, do, processor, reap
+from common import LAB, OUTRIDER, ROOT, VENV, Stop, adopt, children, do, measured, packages, processor, reap
 
 PACKAGES = "numpy pyarrow duckdb polars h5py".split()
-VENV = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "outrider" / "venv"
 MOUNT = Path("/run/outrider-remember")
 COLUMNS = "stock run first second fetch vmtouch warm warm-run warm-second".split()
 READERS = 64
@@ -166,10 +165,7 @@ pq.write_table(pa.table(c), sys.argv[1], row_group_size=100_000)
 
 
 def make(here):
-    if not (VENV / "bin" / "python").exists():
-        do(sys.executable, "-m", "venv", VENV)
-    if subprocess.run([VENV / "bin" / "python", "-c", f"import {', '.join(PACKAGES)}"], capture_output=True).returncode != 0:
-        do(VENV / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES)
+    packages(PACKAGES)
     do("cp", "-a", VENV, here / "venv")
     java(here / "java")
     node(here / "modules")
@@ -234,17 +230,10 @@ class Bench:
 
     def job(self, job, prefix):
         """One run: seconds, processor seconds, what it printed."""
-        staying = children()
-        used, start = processor(), time.perf_counter()
-        words = [str(w) for w in [*prefix, *JOBS[job]]]
-        program = subprocess.Popen(words, cwd=self.data, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        printed = program.stdout.read()
-        program.wait()
-        seconds = time.perf_counter() - start
-        reap(staying)
-        if program.returncode != 0:
-            raise Stop(f"{job}: exit code {program.returncode}")
-        return seconds, processor() - used, printed
+        code, seconds, used, printed = measured([*prefix, *JOBS[job]], self.data)
+        if code != 0:
+            raise Stop(f"{job}: exit code {code}")
+        return seconds, used, printed
 
     def timed(self, do_it):
         self.cold()

@@ -30,10 +30,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from common import LAB, OUTRIDER, ROOT, Stop, adopt, children, do, processor, reap
+from common import LAB, OUTRIDER, ROOT, VENV, Stop, adopt, do, measured, packages
 
 PACKAGES = "numpy safetensors duckdb polars pyarrow h5py lmdb".split()
-VENV = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "outrider" / "venv"
 PYTHON = VENV / "bin" / "python"
 MOUNT = Path("/run/outrider-real")
 READAHEAD = 4096  # KiB, what people set
@@ -49,13 +48,6 @@ TOOLS = {
 }
 ROWS = OWN + list(TOOLS)
 NETWORK = ["tar", "grep", "safetensors", "images-few", "pyarrow-table"]
-
-
-def packages():
-    if not PYTHON.exists():
-        do(sys.executable, "-m", "venv", VENV)
-    if subprocess.run([PYTHON, "-c", f"import {', '.join(PACKAGES)}"], capture_output=True).returncode != 0:
-        do(PYTHON, "-m", "pip", "install", "--quiet", *PACKAGES)
 
 
 class Disk:
@@ -151,7 +143,7 @@ def command(row, data):
 
 def once(place, row, column):
     """One run: seconds, processor seconds, bytes read, what it printed."""
-    words = [str(w) for w in command(row, place.data)]
+    words = command(row, place.data)
     if column == "outrider":
         words = [str(OUTRIDER), "run", "--", *words]
     if column in REMEMBERED:
@@ -161,17 +153,12 @@ def once(place, row, column):
         words = [str(OUTRIDER), "run", f"--remember={profile}", "--", *words]
     if column not in ("warm", "remembered"):
         place.cold()
-    staying = children()
-    before, used, start = place.read(), processor(), time.perf_counter()
+    before = place.read()
     with place.readahead(READAHEAD if column == "readahead" else 0):
-        program = subprocess.Popen(words, cwd=place.data, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        printed = program.stdout.read()
-        program.wait()
-    seconds = time.perf_counter() - start
-    reap(staying)
-    if program.returncode not in (0, 1 if row == "grep" else 0):
-        raise Stop(f"{row} ({column}): exit code {program.returncode}")
-    return seconds, processor() - used, place.read() - before, printed
+        code, seconds, used, printed = measured(words, place.data)
+    if code not in (0, 1 if row == "grep" else 0):
+        raise Stop(f"{row} ({column}): exit code {code}")
+    return seconds, used, place.read() - before, printed
 
 
 def measure(place, device, row, runs, out, remember):
@@ -218,7 +205,7 @@ def main():
         what = f"row {unknown[0]}: one of {', '.join(ROWS)}" if unknown else "--runs: at least 1"
         told.error(what)
     adopt()
-    packages()
+    packages(PACKAGES)
     told.out.mkdir(parents=True, exist_ok=True)
     more = "".join(f" {c:>10}" for c in REMEMBERED if told.remember)
     print("device   row                 stock    4 MiB    ours   warm  stock/  4 MiB/    cpu   ours    read    ours" + more)
