@@ -9,5 +9,5 @@ pub(crate) mod sharing;
 pub use bulk::{Bulk, Link, ROOM, TRIES};
 pub use extents::{Extents, Placement, Stretch};
 pub use layout::{Layout, Watch};
-pub use model::{AWAY_US, DeviceModel, InFlight, READAHEAD, Seeks, WINDOWS};
+pub use model::{AWAY_US, DeviceModel, HALF_SEEK, InFlight, READAHEAD, Seeks, WINDOWS};
 pub use sharing::{AHEAD, Sharing};

@@ -157,6 +157,8 @@ const FAR_AT_ONCE: usize = 8;
 /// Requests on their way together that show whether they overlap.
 const MANY: f64 = 8.0;
 
+/// Half an average seek of a disk, and more than the slowest of stores takes for one of sixteen requests at a time: what takes longer each may be a head's.
+pub const HALF_SEEK: Duration = Duration::from_millis(3);
 /// Microseconds that a worker may wait for a processor before it issues more.
 pub const AWAY_US: f64 = 1500.0;
 

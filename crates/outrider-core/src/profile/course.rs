@@ -21,6 +21,7 @@ use outrider_sys::units::{PAGE, PageRange};
 use super::credit::Credit;
 use super::model::{Need, Profile};
 use crate::clock::Moment;
+use crate::device::HALF_SEEK;
 use crate::intent::Wanted;
 use crate::tree::inode_block;
 
@@ -539,8 +540,6 @@ impl Pace {
     const DEEP: usize = 8;
     /// Errands that are looked at, some 100 ms of a disk's.
     const ENOUGH: u32 = 16;
-    /// From one to the next: half an average seek of a disk, and more than the slowest of stores takes for one of sixteen at a time.
-    const SEEK: Duration = Duration::from_millis(3);
     /// Bytes that take so long by themselves, at 60 MB/s, are no seek's fault.
     const LARGE: u64 = 180 << 10;
 
@@ -560,7 +559,7 @@ impl Pace {
     /// Whether the device has a head, as far as that is seen.
     fn seeks(&self) -> bool {
         self.done >= Self::ENOUGH
-            && self.took / self.done >= Self::SEEK
+            && self.took / self.done >= HALF_SEEK
             && self.bytes / u64::from(self.done) < Self::LARGE
     }
 }

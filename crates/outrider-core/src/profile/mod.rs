@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use outrider_sys::raw;
 use outrider_sys::units::{ByteRange, InodeKey, PageRange};
 
 use crate::engine::Engine;
@@ -74,7 +75,7 @@ pub struct Remember {
 #[derive(Default)]
 struct Running {
     pids: Vec<u32>,
-    /// When that was, and how long it took.
+    /// When that was, and what processor time it took.
     looked: Option<(Instant, Duration)>,
 }
 
@@ -151,15 +152,14 @@ impl Remember {
         self.replay.as_ref().is_some_and(|r| r.is_fetching())
     }
 
-    /// Processes of the run, also those that have not told anything yet, or never will: so many at most. Looking for them takes one part in so many of the time.
+    /// Processes of the run, also those that have not told anything yet, or never will: so many at most.
     pub fn running(&self, most: usize) -> Vec<u32> {
-        const REST: u32 = 20;
         let mut running = lock(&self.running);
-        let rests = |(at, took): (Instant, Duration)| at.elapsed() < REST * took;
+        let rests = |(at, took): (Instant, Duration)| at.elapsed() < observe::REST_OF_LOOKS * took;
         if !running.looked.is_some_and(rests) {
-            let began = Instant::now();
+            let began = raw::thread_time();
             running.pids = observe::below(self.runner, most);
-            running.looked = Some((began, began.elapsed()));
+            running.looked = Some((Instant::now(), raw::thread_time().saturating_sub(began)));
         }
         running.pids.clone()
     }

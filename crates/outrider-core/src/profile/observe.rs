@@ -74,8 +74,9 @@ const NAME_BYTES: usize = 64;
 const READS: usize = 1 << 15;
 /// Ranges of pages that were touched, of all files, 16 bytes each: one of four pages of 16 GiB.
 const RANGES: usize = 1 << 20;
-/// To look at who may write into the log takes one part of so many of the thread's time at most: names wait for so many times as long as the last look took.
-const REST_OF_LOG: u32 = 20;
+/// To look who is below the runner, and may write into the log, takes one part of so many of a thread's time at most: names wait for so many times as long as the last
+/// look took.
+pub(super) const REST_OF_LOOKS: u32 = 20;
 /// Names that the profile has needn't wait, and what a look showed is believed of them so much longer than that: nothing is looked up by these, and nothing learned
 /// but that they are needed again.
 const KNOWN: u32 = 16;
@@ -613,8 +614,8 @@ impl Witness {
         }
         let now = Instant::now();
         let within = |times: u32| (self.believed).is_some_and(|(at, took)| now < at + times * took);
-        let rests = !end && within(REST_OF_LOG);
-        if rests || known == self.told.len() && within(KNOWN * REST_OF_LOG) {
+        let rests = !end && within(REST_OF_LOOKS);
+        if rests || known == self.told.len() && within(KNOWN * REST_OF_LOOKS) {
             return known;
         }
         let began = raw::thread_time();

@@ -273,7 +273,7 @@ impl Task {
         let of = pages.first().zip(pages.last());
         let missing = file.zip(of).is_some_and(|(file, (first, last))| {
             let span = PageRange::new(first.start, last.end);
-            if cached_pages(&file, &span).is_some_and(|cached| cached >= span.len()) {
+            if is_cached(&file, &span) {
                 return false;
             }
             let missing = residency::missing(file.as_fd(), span);
@@ -297,18 +297,16 @@ impl Task {
             self.common.figures.entries.fetch_add(1, Relaxed);
         }
         let span = PageRange::new(first, last);
-        let cached = cached_pages(&file, &span);
+        let cached = is_cached(&file, &span);
         if part.start == 0 && size >= WHOLE {
             self.remember_cached(i, &file, size, all);
         }
-        // Where none are, or all, nobody need ask which.
-        let ranges = match cached {
-            Some(0) => wanted,
-            Some(cached) if cached >= span.len() => return Some(0),
-            _ => match residency::missing(file.as_fd(), span) {
-                Some(missing) => intersect(&wanted, &missing),
-                None => wanted,
-            },
+        if cached {
+            return Some(0);
+        }
+        let ranges = match residency::missing(file.as_fd(), span) {
+            Some(missing) => intersect(&wanted, &missing),
+            None => wanted,
         };
         if ranges.is_empty() {
             return Some(0);
@@ -346,10 +344,10 @@ impl Task {
     }
 }
 
-/// How many of these pages are cached, or on their way, if the kernel tells.
-fn cached_pages(file: &OwnedFd, span: &PageRange) -> Option<u64> {
+/// Whether the kernel says that all of these pages are cached.
+fn is_cached(file: &OwnedFd, span: &PageRange) -> bool {
     let counted = cache::counted(file.as_fd(), span.bytes());
-    counted.ok().map(|stat| stat.cached)
+    counted.is_ok_and(|stat| stat.cached >= span.len())
 }
 
 /// What is in both, which ascend.

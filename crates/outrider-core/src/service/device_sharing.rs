@@ -8,6 +8,7 @@ use super::processes::ProcState;
 use super::{InodeKey, Kernel, Service};
 use crate::device::{READAHEAD, Sharing};
 use crate::engine::LEAST_BLOCK;
+use crate::profile::Remember;
 use crate::sharing::{MOST, Program, Readers};
 
 /// A program that went through directories so recently reads names and inodes block by block, and few of its requests are as long as its reads.
@@ -31,7 +32,7 @@ struct Followed<'a, K: Kernel>(&'a Service<K>);
 impl<K: Kernel> Followed<'_, K> {
     /// While a profile is fetched: processes of the run that have told nothing yet. They are loaded and map files, block by block, before they read what is told.
     fn add_running(&self, programs: &mut Vec<Program>) {
-        let remember = self.0.remember.as_ref().filter(|r| r.is_fetching());
+        let remember = self.0.remembering();
         for pid in remember.map_or_else(Vec::new, |r| r.running(MOST)) {
             let known = programs.iter().any(|p| p.pid == pid);
             let Some(fetched) = (!known).then(|| self.0.kernel.bytes_fetched(pid)).flatten() else {
@@ -61,7 +62,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                 .unwrap_or_else(|| at_once(p.read(), p.hinted()));
             let walks = service.has_walked(p);
             // Beside what is fetched of a profile it reads what is left: names, inodes, and what is mapped around the pages that are there.
-            let by_blocks = walks || service.is_remembering();
+            let by_blocks = walks || service.remembering().is_some();
             let at_window = p.window().filter(|_| !by_blocks);
             let late = |at| service.kernel.since(at) < STREAMS;
             let (in_flight, at) = p.in_flight();
@@ -133,10 +134,9 @@ impl<K: Kernel> Service<K> {
         walked.is_some_and(|at| self.kernel.since(at) < WALKED)
     }
 
-    /// Whether what a profile has is being fetched.
-    fn is_remembering(&self) -> bool {
-        let remember = self.remember.as_ref();
-        remember.is_some_and(|remember| remember.is_fetching())
+    /// The job, while what its profile has is being fetched.
+    fn remembering(&self) -> Option<&Remember> {
+        self.remember.as_ref().filter(|job| job.is_fetching())
     }
 
     /// Looks from time to time who reads from the disks that are being fetched from, and tells the engine.

@@ -26,6 +26,7 @@ use super::super::mapping::SHORTEST_STEP;
 use super::room::Way;
 use super::server::{Server, waits};
 use super::{Bench, Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
+use crate::device::HALF_SEEK;
 use crate::fetch::{leaves_access_time, reopen};
 use crate::shm::Notes;
 use crate::tree::inode_block;
@@ -70,14 +71,9 @@ impl Desk {
     fn call(&self, owner: usize, call: Call, thread: &Thread) {
         // Nothing is open yet while this waits.
         let unwanted = || self.client.is_held_back();
-        // What a thread has not waited for is there before it waits for room: else it might keep others waiting.
         let room = |device| {
-            let mut left = thread.left.borrow_mut();
-            let at_once = Way::try_enter(&self.engine, device, LISTED);
-            at_once.or_else(|| {
-                left.wait();
-                Way::enter(&self.engine, device, LISTED, unwanted)
-            })
+            let left = &mut thread.left.borrow_mut();
+            Way::enter(&self.engine, device, LISTED, left, unwanted)
         };
         let mut way = call.device().and_then(room);
         let _reads = thread.reads();
@@ -185,7 +181,8 @@ impl Desk {
         if len == 0 || len >= most {
             return Some(0);
         }
-        if !way.grow(len.saturating_sub(LISTED), || client.is_held_back()) {
+        let left = &mut thread.left.borrow_mut();
+        if !way.grow(len.saturating_sub(LISTED), left, || client.is_held_back()) {
             return None;
         }
         let file = self.open_found(&found)?;
@@ -251,17 +248,14 @@ pub(super) struct Lately {
 
 impl Lately {
     /// After how long what was asked for now will be there, if nobody need wait for it: one of so many is waited for, and the first so many all are. What takes longer
-    /// than [`Lately::QUICK`] all the same is: whether a device has a head shows by that.
+    /// than half a seek is, too: whether a device has a head shows by that.
     fn comes_after(&self) -> Option<Duration> {
         const EACH: u32 = 16;
         let times = self.times.fetch_add(1, Relaxed);
         let last = Duration::from_micros(self.last.load(Relaxed));
-        let known = times >= EACH && !times.is_multiple_of(EACH) && last < Self::QUICK;
+        let known = times >= EACH && !times.is_multiple_of(EACH) && last < HALF_SEEK;
         known.then_some(last)
     }
-
-    /// Half an average seek of a disk.
-    const QUICK: Duration = Duration::from_millis(3);
 
     /// Sleeps until the page of a file that holds byte `at` is up to date, or the file is let go of. Nobody looks before three quarters of that time have passed: what
     /// comes sooner then is seen to, and shortens it.
@@ -323,12 +317,12 @@ impl Bench<'_> {
         for step in ranges.iter().flat_map(|r| units::pieces(r.clone(), STEP)) {
             let len = step.end - step.start;
             if patience != Patience::Sweep && !way.try_grow(len) {
-                match asked {
-                    Some(last) => self.wait(&file, last),
-                    None => self.thread.left.borrow_mut().wait(),
+                if let Some(last) = asked {
+                    self.wait(&file, last);
                 }
                 way.arrived();
-                if !way.grow(len, || client.is_held_back()) || !self.permits() {
+                let left = &mut self.thread.left.borrow_mut();
+                if !way.grow(len, left, || client.is_held_back()) || !self.permits() {
                     return Some(bytes);
                 }
             }

@@ -575,24 +575,27 @@ mod tests {
             let loads = engine.loads();
             loads.iter().find(|l| l.device == device).unwrap().bytes
         };
-        let enter = || Way::enter(&engine.shared, device, READAHEAD, || true).unwrap();
+        let enter = |left: &mut Left| {
+            let way = Way::enter(&engine.shared, device, READAHEAD, left, || true);
+            way.unwrap()
+        };
         engine.share(device, Sharing::Exclusive);
         let mut left = Left::default();
         let soon = Duration::from_millis(1);
         for k in 1..=4 {
-            let mut way = enter();
+            let mut way = enter(&mut left);
             assert!(way.leave(&mut left, soon));
             drop(way);
             assert_eq!(on_way(), k * READAHEAD);
         }
-        let mut fifth = enter();
+        let mut fifth = enter(&mut left);
         assert!(!fifth.leave(&mut left, soon));
         drop(fifth);
         left.wait();
         assert!(left.due().is_none());
         assert_eq!(on_way(), 0);
         engine.share(device, Sharing::Shared);
-        let mut beside = enter();
+        let mut beside = enter(&mut left);
         assert!(!beside.leave(&mut left, soon) && left.due().is_none());
     }
 

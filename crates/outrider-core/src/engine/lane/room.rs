@@ -28,6 +28,7 @@ impl Way {
         shared: &Arc<Shared>,
         device: DeviceId,
         bytes: u64,
+        left: &mut Left,
         unwanted: impl Fn() -> bool,
     ) -> Option<Way> {
         let mut way = Way {
@@ -35,17 +36,7 @@ impl Way {
             device,
             bytes: 0,
         };
-        way.grow(bytes, unwanted).then_some(way)
-    }
-
-    /// The same, if they fit at once.
-    pub(super) fn try_enter(shared: &Arc<Shared>, device: DeviceId, bytes: u64) -> Option<Way> {
-        let state = shared.lock();
-        let d = state.devices.iter().find(|d| d.id == device)?;
-        let fits = d.lane_bytes + bytes <= d.bound_of_lane();
-        drop(state);
-        fits.then(|| Way::enter(shared, device, bytes, || true))
-            .flatten()
+        way.grow(bytes, left, unwanted).then_some(way)
     }
 
     /// So many bytes more, if they fit at once.
@@ -71,7 +62,12 @@ impl Way {
     }
 
     /// Waits until so many bytes more fit; `false` if they are `unwanted` before.
-    pub(super) fn grow(&mut self, bytes: u64, unwanted: impl Fn() -> bool) -> bool {
+    pub(super) fn grow(
+        &mut self,
+        bytes: u64,
+        left: &mut Left,
+        unwanted: impl Fn() -> bool,
+    ) -> bool {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
         if state.devices.iter().all(|d| d.id != self.device) {
@@ -93,6 +89,12 @@ impl Way {
                 // Whoever was woken has the others woken in turn, each when there is something for it.
                 self.shared.has_room(&state, self.device);
                 return true;
+            }
+            if left.due().is_some() {
+                drop(state);
+                left.wait();
+                state = self.shared.lock();
+                continue;
             }
             d.wait_for_room += 1;
             if !std::mem::replace(&mut waits, true) && had > 0 {
