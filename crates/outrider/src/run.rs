@@ -1255,6 +1255,9 @@ fn take_on(of: u32) -> std::io::Result<u32> {
     watch.assume(own)
 }
 
+/// Descriptors for which a service has room from the start, 8 bytes each: a few for each thread of its lanes, and a tree's worth of open files.
+const DESCRIPTORS: i32 = 1023;
+
 /// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever
 /// has the same user: it knows the names of all programs' files.
 fn begin_to_serve(shared: &Shared, runner: u32, recording: Option<i32>) {
@@ -1269,6 +1272,15 @@ fn begin_to_serve(shared: &Shared, runner: u32, recording: Option<i32>) {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+        // Their table grows now: later all threads that open something would wait for that, for the kernel's grace periods.
+        let high = libc::fcntl(
+            shared.socket().as_raw_fd(),
+            libc::F_DUPFD_CLOEXEC,
+            DESCRIPTORS,
+        );
+        if high >= 0 {
+            libc::close(high);
         }
         // Its sleeps are as long as it says.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);

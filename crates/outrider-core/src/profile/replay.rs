@@ -160,7 +160,7 @@ impl Client for Common {
     fn may_hold(&self, _: usize, _: Option<u32>) -> bool {
         !self.is_held_back()
     }
-    fn done(&self, _: usize, _: engine::Found) {}
+    fn done(&self, _: usize, _: Vec<engine::Found>) {}
 }
 
 impl Common {
@@ -200,7 +200,13 @@ impl Errand for Task {
         self.device
     }
 
-    fn go(self: Box<Self>, bench: &Bench<'_>) {
+    fn is_short(&self) -> bool {
+        let entries = &self.common.profile.entries;
+        let small = |i: usize| entries.get(i).is_some_and(|entry| entry.size < WHOLE);
+        matches!(self.wanted, Wanted::Pages(i, _) if small(i)) && !self.sweep
+    }
+
+    fn go(&self, bench: &Bench<'_>) {
         let before = blocks_read();
         let mut came = Came::default();
         match &self.wanted {
@@ -284,7 +290,8 @@ impl Task {
 
     /// Brings what is missing of some of the pages that are needed of a file.
     fn bring(&self, bench: &Bench<'_>, i: usize, part: Range<u64>) -> Option<u64> {
-        let found = self.common.find(i).filter(Found::is_regular)?;
+        let found = bench.find(|| self.common.find(i));
+        let found = found.filter(Found::is_regular)?;
         let all = self.common.profile.entries[i].pages(found.size());
         if part.start == 0 {
             let pages = all.iter().map(PageRange::len).sum();

@@ -33,8 +33,8 @@ pub(super) enum Message {
     Over(usize),
     /// Forget everything, add up the figures, and answer.
     Forget(Sender<()>),
-    /// What came of a call that was made for the process in this entry.
-    Found(usize, Found),
+    /// What came of calls that were made for the process in this entry.
+    Found(usize, Vec<Found>),
 }
 
 /// A file or directory that a process has opened.
@@ -242,7 +242,7 @@ impl Client for Link {
         !departs && !starts && self.life(owner) == life && !self.held_back.load(SeqCst)
     }
 
-    fn done(&self, owner: usize, found: Found) {
+    fn done(&self, owner: usize, found: Vec<Found>) {
         self.tell(Message::Found(owner, found));
     }
 }

@@ -25,6 +25,8 @@ const STREAMS: usize = 4;
 const TWO: usize = 2;
 /// Files ahead at first. It doubles when the program comes to one that isn't there yet.
 const WINDOW: usize = 16;
+/// A part of them that is asked for at once: then three quarters are there or on their way.
+const BUNCHES: usize = 4;
 /// Files fetched in vain, less those fetched well, after which the process is left alone.
 const IN_VAIN: i32 = 64;
 /// Most that earlier luck counts, files.
@@ -408,7 +410,9 @@ impl Walks {
         let mut room = begin;
         let mut wants = Vec::new();
         let known_cold = self.cached < CACHED;
-        let sure = |s: &&mut Stream| s.foreseen >= SURE && known_cold;
+        // More is asked for once it is so many: each time threads are woken for it.
+        let low = |s: &Stream| s.ahead.len() + s.window / BUNCHES <= s.window;
+        let sure = |s: &&mut Stream| s.foreseen >= SURE && known_cold && low(s);
         let mut going: Vec<_> = self.streams.iter_mut().take(TWO).filter(sure).collect();
         while room > each {
             // The one that has less ahead: they share the room.

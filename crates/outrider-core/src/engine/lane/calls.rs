@@ -23,7 +23,7 @@ use outrider_sys::units::{self, ByteRange, DeviceId, InodeKey, PAGE};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 
 use super::super::mapping::SHORTEST_STEP;
-use super::room::Way;
+use super::room::{Left, Way};
 use super::server::{Server, waits};
 use super::{Bench, Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
 use crate::device::HALF_SEEK;
@@ -55,12 +55,34 @@ impl Call {
             Call::Errand(errand) => Some(errand.device()),
         }
     }
+
+    /// Whether a thread that makes it hardly waits, where names are cached.
+    pub(super) fn is_short(&self) -> bool {
+        match self {
+            Call::Open { patience, .. } => *patience == Patience::Leave,
+            Call::Errand(errand) => errand.is_short(),
+            Call::List { .. } | Call::Stat(_) => false,
+        }
+    }
 }
 
 impl Desk {
-    /// Makes a call for an owner and tells the client.
-    pub(super) fn make(&self, owner: usize, call: Call, thread: &Thread) {
-        self.call(owner, call, thread);
+    /// Makes calls for an owner, one after the other, and tells the client.
+    pub(super) fn make(&self, owner: usize, calls: impl Iterator<Item = Call>, thread: &Thread) {
+        // Told all at once: whoever hears of it is woken once.
+        let (mut found, mut done) = (Vec::new(), Vec::new());
+        let mut near = Near::default();
+        let _reads = thread.reads();
+        let mut before = waits();
+        for call in calls {
+            found.extend(self.call(owner, &call, thread, &mut near));
+            done.push(call);
+            let waits = waits();
+            if std::mem::replace(&mut before, waits) != waits {
+                self.tell(owner, &mut found, &mut done);
+            }
+        }
+        self.tell(owner, &mut found, &mut done);
         let left = std::mem::take(&mut *lock(&self.left));
         if !left.is_empty() {
             let _asks = self.under_way.begin();
@@ -68,7 +90,15 @@ impl Desk {
         }
     }
 
-    fn call(&self, owner: usize, call: Call, thread: &Thread) {
+    /// Says what came of calls; an errand says so itself once it is dropped.
+    fn tell(&self, owner: usize, found: &mut Vec<Found>, done: &mut Vec<Call>) {
+        if !found.is_empty() {
+            self.client.done(owner, std::mem::take(found));
+        }
+        done.clear();
+    }
+
+    fn call(&self, owner: usize, call: &Call, thread: &Thread, near: &mut Near) -> Option<Found> {
         // Nothing is open yet while this waits.
         let unwanted = || self.client.is_held_back();
         let room = |device| {
@@ -76,31 +106,35 @@ impl Desk {
             Way::enter(&self.engine, device, LISTED, left, unwanted)
         };
         let mut way = call.device().and_then(room);
-        let _reads = thread.reads();
         let permit = Permit::begin(self, owner);
         let _asks = self.under_way.begin();
         match call {
-            Call::Open { place, most } => {
+            Call::Open {
+                place,
+                most,
+                patience,
+            } => {
                 let (before, began) = (blocks_read(), Instant::now());
-                let most = most.unwrap_or(self.small);
-                let mut asked = false;
-                let mut fetch = |way| self.open(owner, &place, most, way, thread, &mut asked);
-                let bytes = permit
-                    .zip(way.as_mut())
-                    .and_then(|(_permit, way)| fetch(way));
+                let opening = Opening {
+                    place,
+                    most: most.unwrap_or(self.small),
+                    patience: *patience,
+                };
+                let mut came = Came::default();
+                let mut fetch = |way| self.open(owner, &opening, way, thread, near, &mut came);
+                let bytes = (permit.zip(way.as_mut())).and_then(|(_permit, way)| fetch(way));
                 let bytes = bytes.unwrap_or(0);
-                let cold = bytes > 0 || asked || blocks_read() != before;
-                let found = Found::Opened {
+                Some(Found::Opened {
                     key: place.key(),
                     bytes,
-                    cold,
-                    took_us: began.elapsed().as_secs_f64() * 1e6,
-                };
-                self.client.done(owner, found);
+                    cold: bytes > 0 || came.asked || blocks_read() != before,
+                    took_us: (began.elapsed() + came.after).as_secs_f64() * 1e6,
+                })
             }
             Call::List { listing, device } => match listing {
                 Listing::Whole { path, inodes } => {
-                    self.list(owner, path, inodes, permit, device.is_some());
+                    self.list(owner, path.clone(), *inodes, permit, device.is_some());
+                    None
                 }
                 Listing::Part {
                     path,
@@ -108,19 +142,20 @@ impl Desk {
                     positions,
                 } => {
                     let before = blocks_read();
-                    let entries = permit.and_then(|_permit| list_part(&path, key, positions));
-                    let part = Found::PartListed {
-                        key,
+                    let entries =
+                        permit.and_then(|_permit| list_part(path, *key, positions.clone()));
+                    Some(Found::PartListed {
+                        key: *key,
                         entries: entries.unwrap_or_default(),
                         cold: blocks_read() != before,
-                    };
-                    self.client.done(owner, part);
+                    })
                 }
             },
             Call::Stat(names) => {
                 if permit.is_some() {
                     names.look_up();
                 }
+                None
             }
             Call::Errand(errand) => {
                 let bench = Bench {
@@ -131,6 +166,7 @@ impl Desk {
                     permit,
                 };
                 errand.go(&bench);
+                None
             }
         }
     }
@@ -151,34 +187,34 @@ impl Desk {
         let cold = blocks_read() != before;
         let Some((dir, found)) = listed else {
             let dir = Directory::new(path, InodeKey::default(), (0, 0), Vec::new());
-            return self.client.done(owner, Found::Listed { dir, cold });
+            return self.client.done(owner, vec![Found::Listed { dir, cold }]);
         };
         let first = dir.one_of_each_block().take(Names::MOST);
         let names: Vec<OsString> = first.filter(|_| inodes).cloned().collect();
-        self.client.done(owner, Found::Listed { dir, cold });
+        self.client.done(owner, vec![Found::Listed { dir, cold }]);
         look_up(&found, &names);
     }
 
-    /// Brings a file of less than `most` bytes into the cache. Bytes that were not there, as far as is known. `asked`: a server was asked for its name.
+    /// Brings a small file into the cache. Bytes that were not there, as far as is known; `None`: it was not opened.
     fn open(
         &self,
         owner: usize,
-        place: &Place,
-        most: u64,
+        opening: &Opening<'_>,
         way: &mut Way,
         thread: &Thread,
-        asked: &mut bool,
+        near: &mut Near,
+        came: &mut Came,
     ) -> Option<u64> {
         let client = &self.client;
         let life = client.life(owner);
         let note = client.note(owner)?;
-        let before = waits();
-        let (found, len) = self.find(place)?;
+        let (found, waited) = self.lately.finds(|| self.find(opening.place, near));
+        let (found, len) = found?;
         if let Some(server) = &self.server {
-            *asked = waits() != before;
-            server.try_again(|| drop(self.find(place)));
+            came.asked = waited;
+            server.try_again(|| drop(self.find(opening.place, &mut Near::default())));
         }
-        if len == 0 || len >= most {
+        if len == 0 || len >= opening.most {
             return Some(0);
         }
         let left = &mut thread.left.borrow_mut();
@@ -194,19 +230,42 @@ impl Desk {
         if !client.may_hold(owner, life) {
             return None;
         }
-        let before = blocks_read();
         let cached = file.counted(0..len).ok().map(|s| s.cached);
         let missing = cached.map(|cached| units::pages_of(len).saturating_sub(cached) * PAGE);
         if missing == Some(0) {
             return Some(0);
         }
-        // Our waiting below is no reason to keep it longer.
+        let read = thread.fetch(&file, 0..len).ok()?;
+        came.after = self.settle(&file, len - 1, opening.patience, way, left);
+        Some(missing.unwrap_or(read).min(len))
+    }
+
+    /// What was asked for, up to a byte of a file, is waited for, or left. After how long it will have come; then it is told, until its end is there it is not.
+    fn settle(
+        &self,
+        file: &Handle,
+        at: u64,
+        patience: Patience,
+        way: &mut Way,
+        left: &mut Left,
+    ) -> Duration {
+        let leaves = patience == Patience::Leave;
+        let after = leaves.then(|| self.lately.comes_after()).flatten();
+        match after {
+            Some(after) if way.leave(left, after) => after,
+            _ => {
+                self.wait(file, at, left);
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Waits for a byte of a file, with which all is there that was asked for before.
+    fn wait(&self, file: &Handle, at: u64, left: &mut Left) {
+        // Our waiting is no reason to keep it longer.
         let _ = rustix::fs::fadvise(file.fd(), 0, None, Advice::NoReuse);
-        thread.fetch(&file, 0..len).ok()?;
-        // Until its end is there, it is not; and no more files are in flight than there are threads.
-        self.lately.wait(&file, len - 1, self.engine.notes());
-        let read = || (blocks_read() - before) as u64 * 512;
-        Some(missing.unwrap_or_else(read).min(len))
+        self.lately.wait(file, at, self.engine.notes());
+        left.arrived();
     }
 
     /// Opens what was found.
@@ -224,10 +283,10 @@ impl Desk {
     }
 
     /// The file that an entry leads to, if it is the one that was listed and may be opened, and its length.
-    fn find(&self, place: &Place) -> Option<(OwnedFd, u64)> {
-        let parent = open_listed(&place.dir.path, place.dir.key)?;
+    fn find(&self, place: &Place, near: &mut Near) -> Option<(OwnedFd, u64)> {
+        let parent = near.open(&place.dir)?;
         let name = place.dir.entries[place.entry].name.as_os_str();
-        let found = find(&parent, name).ok()?;
+        let found = find(parent, name).ok()?;
         let st = raw::status(found.as_raw_fd()).ok()?;
         let key = InodeKey::new(st.st_dev, st.st_ino);
         let regular = FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
@@ -236,9 +295,43 @@ impl Desk {
     }
 }
 
-/// How long it took of late until what was asked for was there. Who waits looks again and again, each of which is a system call and two switches of the thread.
+/// A small file that is to be brought.
+struct Opening<'a> {
+    place: &'a Place,
+    /// Of one that has as many bytes or more only the inode is read.
+    most: u64,
+    patience: Patience,
+}
+
+/// What it took to bring one.
+#[derive(Default)]
+struct Came {
+    /// A server was asked for its name.
+    asked: bool,
+    /// It will have come after so long, if it was not waited for.
+    after: Duration,
+}
+
+/// The directory in which something was found last, open until the calls that are made together are over.
+#[derive(Default)]
+struct Near(Option<(Arc<Directory>, OwnedFd)>);
+
+impl Near {
+    fn open(&mut self, dir: &Arc<Directory>) -> Option<&OwnedFd> {
+        if !self.0.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, dir)) {
+            self.0 = None;
+            self.0 = Some((dir.clone(), open_listed(&dir.path, dir.key)?));
+        }
+        self.0.as_ref().map(|(_, fd)| fd)
+    }
+}
+
+/// How long it took of late until what was asked for was there, and whether names were found without it. Who waits looks again and again, each of which is a system
+/// call and two switches of the thread.
 #[derive(Default)]
 pub(super) struct Lately {
+    /// Names that were found in succession without waiting.
+    found: AtomicU32,
     /// The shortest of the last few, and the last, µs.
     shortest: AtomicU64,
     last: AtomicU64,
@@ -247,13 +340,33 @@ pub(super) struct Lately {
 }
 
 impl Lately {
+    /// So many in succession show how it is.
+    pub(super) const EACH: u32 = 16;
+
+    /// Finds something by its name; and whether that waited.
+    pub(super) fn finds<T>(&self, find: impl FnOnce() -> T) -> (T, bool) {
+        let before = waits();
+        let found = find();
+        let waited = waits() != before;
+        match waited {
+            true => self.found.store(0, Relaxed),
+            false => _ = self.found.fetch_add(1, Relaxed),
+        }
+        (found, waited)
+    }
+
+    /// Whether names are found without waiting, as far as is known.
+    pub(super) fn finds_at_once(&self) -> bool {
+        self.found.load(Relaxed) >= Lately::EACH
+    }
+
     /// After how long what was asked for now will be there, if nobody need wait for it: one of so many is waited for, and the first so many all are. What takes longer
     /// than half a seek is, too: whether a device has a head shows by that.
     fn comes_after(&self) -> Option<Duration> {
-        const EACH: u32 = 16;
         let times = self.times.fetch_add(1, Relaxed);
         let last = Duration::from_micros(self.last.load(Relaxed));
-        let known = times >= EACH && !times.is_multiple_of(EACH) && last < HALF_SEEK;
+        let known =
+            times >= Lately::EACH && !times.is_multiple_of(Lately::EACH) && last < HALF_SEEK;
         known.then_some(last)
     }
 
@@ -289,6 +402,11 @@ impl Bench<'_> {
         self.permit.is_some() && self.way.is_some() && !self.desk.client.is_held_back()
     }
 
+    /// Finds something by its name.
+    pub fn find<T>(&self, find: impl FnOnce() -> T) -> T {
+        self.desk.lately.finds(find).0
+    }
+
     /// Has ranges of a file fetched that `open` opens, page-aligned and ascending, and waits for the end of the last as told. Bytes that were asked for; `None` where
     /// it may not be open. What has no room beside what others have on their way is asked for step by step, each once the one before is there: else it would
     /// wait until nothing is.
@@ -317,11 +435,11 @@ impl Bench<'_> {
         for step in ranges.iter().flat_map(|r| units::pieces(r.clone(), STEP)) {
             let len = step.end - step.start;
             if patience != Patience::Sweep && !way.try_grow(len) {
+                let left = &mut self.thread.left.borrow_mut();
                 if let Some(last) = asked {
-                    self.wait(&file, last);
+                    desk.wait(&file, last, left);
                 }
                 way.arrived();
-                let left = &mut self.thread.left.borrow_mut();
                 if !way.grow(len, left, || client.is_held_back()) || !self.permits() {
                     return Some(bytes);
                 }
@@ -331,22 +449,10 @@ impl Bench<'_> {
             asked = Some(step.end - 1);
         }
         if let Some(last) = asked {
-            let leaves = patience == Patience::Leave;
-            let after = leaves.then(|| desk.lately.comes_after()).flatten();
-            let mut left = self.thread.left.borrow_mut();
-            if !after.is_some_and(|after| way.leave(&mut left, after)) {
-                drop(left);
-                self.wait(&file, last);
-            }
+            let left = &mut self.thread.left.borrow_mut();
+            desk.settle(&file, last, patience, &mut way, left);
         }
         Some(bytes)
-    }
-
-    /// Waits for a byte of a file, with which all is there that was asked for before.
-    fn wait(&self, file: &Handle, at: u64) {
-        let desk = self.desk;
-        desk.lately.wait(file, at, desk.engine.notes());
-        self.thread.left.borrow_mut().arrived();
     }
 }
 

@@ -94,8 +94,9 @@ impl Thread {
         Reads(&self.counts)
     }
 
-    /// Has bytes of a file fetched, as far as they are missing, by requests that no kernel clips.
-    pub(super) fn fetch(&self, file: &Handle, range: ByteRange) -> io::Result<()> {
+    /// Has bytes of a file fetched, as far as they are missing, by requests that no kernel clips. Bytes that the kernel had read for that.
+    pub(super) fn fetch(&self, file: &Handle, range: ByteRange) -> io::Result<u64> {
+        let mut all = 0;
         for piece in pieces(range, UNCLIPPED_CHUNK) {
             let before = blocks_read();
             let counts = &self.counts;
@@ -109,8 +110,9 @@ impl Thread {
             }
             counts.asks_from.store(0, Release);
             asked?;
+            all += bytes;
         }
-        Ok(())
+        Ok(all)
     }
 }
 

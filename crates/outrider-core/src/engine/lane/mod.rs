@@ -11,6 +11,7 @@ mod room;
 mod server;
 mod turns;
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ use crate::tree::known::{Directory, Place};
 
 /// Threads that wait for the disk: as many requests as a disk of a network answers at once are more than a walk needs.
 const THREADS: usize = 16;
+/// Calls that one of them makes without a look at what else there is: with 8 waking and telling cost an eighth, and the last of them waits 0.2 ms for the others.
+const AT_ONCE: usize = 8;
 /// Bytes of their stacks.
 const STACK: usize = 128 << 10;
 
@@ -49,6 +52,8 @@ pub enum Call {
         place: Place,
         /// Of one that has as many bytes or more only the inode is read; `None`: of one that isn't small.
         most: Option<u64>,
+        /// How it is waited for.
+        patience: Patience,
     },
     /// Lists a directory, on the file system with this `st_dev` if that is known.
     List {
@@ -67,8 +72,10 @@ pub enum Call {
 pub trait Errand: Send + std::fmt::Debug {
     /// The file system that is read from.
     fn device(&self) -> DeviceId;
+    /// Whether one thread does several of them sooner than it wakes others for them.
+    fn is_short(&self) -> bool;
     /// Does it.
-    fn go(self: Box<Self>, bench: &Bench<'_>);
+    fn go(&self, bench: &Bench<'_>);
 }
 
 /// What an errand is done with.
@@ -159,8 +166,8 @@ pub trait Client: Send + Sync {
     fn note(&self, owner: usize) -> Option<Box<dyn Send>>;
     /// Whether a file that is open now, and known to be, may be held for the owner of this life.
     fn may_hold(&self, owner: usize, life: Option<u32>) -> bool;
-    /// A call was made.
-    fn done(&self, owner: usize, found: Found);
+    /// Calls were made, some one after the other.
+    fn done(&self, owner: usize, found: Vec<Found>);
 }
 
 /// A client's way to a lane; cheap to clone. A lane has one client: owners are told apart by their numbers only.
@@ -195,11 +202,58 @@ pub(super) struct State {
     counts: Mutex<Vec<Arc<Counts>>>,
 }
 
+/// A call, and whose it is.
+type Submitted = (Arc<Desk>, Call);
+
 #[derive(Default)]
 struct Waiting {
-    calls: Turns<(Arc<Desk>, Call)>,
+    calls: Turns<Submitted>,
     threads: usize,
+    /// Those of them that wait for a call, and how many of these were woken and will look.
+    idle: usize,
+    woken: usize,
     stop: bool,
+}
+
+impl Waiting {
+    /// Whether those that will look, and take so many `each`, leave any.
+    fn lacks(&self, each: usize) -> bool {
+        self.calls.len() > self.woken * each
+    }
+
+    /// Whether another is to be woken because of that.
+    fn wakes(&mut self, each: usize) -> bool {
+        let wakes = self.idle > self.woken && self.lacks(each);
+        self.woken += usize::from(wakes);
+        wakes
+    }
+
+    /// A thread begins, which looks first of all.
+    fn begins(&mut self) {
+        self.threads += 1;
+        self.idle += 1;
+        self.woken += 1;
+    }
+
+    /// A thread looks. Whoever wasn't woken, and comes by itself, does in place of one that was: too many look rather than too few.
+    fn looks(&mut self) {
+        self.idle -= 1;
+        self.woken = self.woken.saturating_sub(1);
+    }
+}
+
+/// Calls of an owner that a thread takes at once. Short ones are made by one thread where their names are cached, as nobody waits then: to wake a thread and to
+/// tell of each costs as much of a processor as to ask for a small file.
+fn together(calls: &VecDeque<Submitted>) -> usize {
+    let Some((desk, _)) = calls.front() else {
+        return 0;
+    };
+    let most = match desk.lately.finds_at_once() {
+        true => AT_ONCE,
+        false => (calls.len() / THREADS).min(AT_ONCE),
+    };
+    let alike = |(of, call): &&Submitted| Arc::ptr_eq(of, desk) && call.is_short();
+    calls.iter().take(most).take_while(alike).count()
 }
 
 impl Engine {
@@ -259,29 +313,36 @@ impl State {
         self.work.notify_all();
     }
 
-    /// The next call, once there is one; `None` at the end. What the thread has not waited for comes meanwhile.
-    fn next(&self, thread: &Thread) -> Option<(usize, (Arc<Desk>, Call))> {
+    /// The next calls, once there are any; `None` at the end. What the thread has not waited for comes meanwhile.
+    fn next(&self, thread: &Thread) -> Option<(usize, VecDeque<Submitted>)> {
         let mut waiting = lock(&self.waiting);
         loop {
             if waiting.stop {
                 return None;
             }
-            if let Some(next) = waiting.calls.pop() {
+            if let Some(next) = waiting.calls.pop(together) {
+                if waiting.wakes(next.1.len()) {
+                    self.work.notify_one();
+                }
                 return Some(next);
             }
             let mut left = thread.left.borrow_mut();
-            waiting = match left.due() {
+            let due = left.due();
+            if due == Some(Duration::ZERO) {
+                drop(waiting);
+                left.arrived();
+                waiting = lock(&self.waiting);
+                continue;
+            }
+            waiting.idle += 1;
+            waiting = match due {
                 None => (self.work.wait(waiting)).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => {
-                    drop(waiting);
-                    left.arrived();
-                    lock(&self.waiting)
-                }
                 Some(due) => {
                     let waited = self.work.wait_timeout(waiting, due);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
+            waiting.looks();
         }
     }
 
@@ -298,8 +359,12 @@ fn work(shared: &Shared, lane: &State) {
     let _ours = threads::Own::new();
     become_background(shared.settings.io_priority);
     let thread = lane.thread();
-    while let Some((owner, (desk, call))) = lane.next(&thread) {
-        desk.make(owner, call, &thread);
+    lock(&lane.waiting).looks();
+    while let Some((owner, calls)) = lane.next(&thread) {
+        if let Some((desk, _)) = calls.front() {
+            let desk = desk.clone();
+            desk.make(owner, calls.into_iter().map(|(_, call)| call), &thread);
+        }
     }
 }
 
@@ -308,18 +373,24 @@ impl Lane {
     pub fn submit(&self, owner: usize, call: Call) {
         let (engine, lane) = (&self.0.engine, &self.0.lane);
         let mut waiting = lock(&lane.waiting);
-        let more = !waiting.calls.is_empty() || waiting.threads == 0;
+        let each = match call.is_short() && self.0.lately.finds_at_once() {
+            true => AT_ONCE,
+            false => 1,
+        };
         waiting.calls.push(owner, (self.0.clone(), call));
-        if more && waiting.threads < THREADS {
+        let wakes = waiting.wakes(each);
+        if !wakes && waiting.lacks(each) && waiting.threads < THREADS {
             let (shared, its) = (engine.clone(), lane.clone());
             let thread = std::thread::Builder::new().name("outrider-lane".into());
             match thread.stack_size(STACK).spawn(move || work(&shared, &its)) {
-                Ok(_) => waiting.threads += 1,
+                Ok(_) => waiting.begins(),
                 Err(_) => engine.notes().lose(lost::THREADS),
             }
         }
         drop(waiting);
-        lane.work.notify_one();
+        if wakes {
+            lane.work.notify_one();
+        }
     }
 
     /// Whether more may be asked for on behalf of an owner at the moment.
@@ -335,7 +406,7 @@ impl Lane {
 
     /// Nobody need open this file for an owner any more; whether no thread had begun to.
     pub fn cancel_open(&self, owner: usize, file: InodeKey) -> bool {
-        let same = |(_, call): &(Arc<Desk>, Call)| match call {
+        let same = |(_, call): &Submitted| match call {
             Call::Open { place, .. } => place.key() == file,
             Call::List { .. } | Call::Stat(_) | Call::Errand(_) => false,
         };
@@ -432,6 +503,7 @@ mod tests {
     use crate::engine::{Kind, Settings};
     use crate::shared::Shared as Memory;
     use crate::shm::MODE_PREDICT_OPT;
+    use crate::tree::known::Entry;
 
     /// Whom nothing may be opened for.
     const FORBIDDEN: usize = 7;
@@ -462,8 +534,10 @@ mod tests {
         fn may_hold(&self, owner: usize, life: Option<u32>) -> bool {
             life == Some(owner as u32)
         }
-        fn done(&self, owner: usize, found: Found) {
-            let _ = lock(&self.tell).send((owner, found));
+        fn done(&self, owner: usize, found: Vec<Found>) {
+            for found in found {
+                let _ = lock(&self.tell).send((owner, found));
+            }
         }
     }
 
@@ -541,6 +615,7 @@ mod tests {
             let call = Call::Open {
                 place: place(name),
                 most: None,
+                patience: Patience::Wait,
             };
             lane.submit(2, call);
             let (of, Found::Opened { key, .. }) = next(&told) else {
@@ -599,6 +674,78 @@ mod tests {
         assert!(!beside.leave(&mut left, soon) && left.due().is_none());
     }
 
+    /// B12: short calls are made together once names are found without waiting, a few at a time, and none with what waits.
+    #[test]
+    fn short_calls_are_made_together() {
+        let (_engine, lane, _, _told) = lane(None);
+        let path = std::env::temp_dir().join(format!("outrider-together-{}", std::process::id()));
+        let entry = Entry {
+            name: "a".into(),
+            ino: 3,
+            directory: false,
+        };
+        let key = InodeKey::new(5, 2);
+        let dir = Arc::new(Directory::new(path, key, (0, 0), vec![entry]));
+        let open = |patience| Call::Open {
+            place: Place {
+                dir: dir.clone(),
+                entry: 0,
+            },
+            most: None,
+            patience,
+        };
+        let desk = &lane.0;
+        let calls = |n: usize, patience| -> VecDeque<Submitted> {
+            (0..n).map(|_| (desk.clone(), open(patience))).collect()
+        };
+        assert_eq!(together(&calls(9, Patience::Leave)), 0);
+        assert_eq!(together(&calls(3 * THREADS, Patience::Leave)), 3);
+        for _ in 0..calls::Lately::EACH {
+            desk.lately.finds(|| ());
+        }
+        assert_eq!(together(&calls(100, Patience::Leave)), AT_ONCE);
+        assert_eq!(together(&calls(3, Patience::Leave)), 3);
+        assert_eq!(together(&calls(9, Patience::Wait)), 0);
+        let mut mixed = calls(2, Patience::Leave);
+        mixed.extend(calls(5, Patience::Wait));
+        assert_eq!(together(&mixed), 2);
+        desk.lately
+            .finds(|| std::thread::sleep(Duration::from_millis(1)));
+        assert_eq!(together(&calls(9, Patience::Leave)), 0);
+    }
+
+    /// B12: threads are woken for what those that will look leave, and no more of them.
+    #[test]
+    fn as_many_are_woken_as_are_needed() {
+        let (_engine, lane, _, _told) = lane(None);
+        let mut waiting = Waiting::default();
+        let submit = |waiting: &mut Waiting, each| {
+            waiting
+                .calls
+                .push(1, (lane.0.clone(), whole(Path::new("/nowhere"))));
+            waiting.wakes(each)
+        };
+        assert!(!submit(&mut waiting, 1) && waiting.lacks(1));
+        waiting.begins();
+        assert!(!waiting.lacks(1));
+        waiting.looks();
+        waiting.idle = 3;
+        // Two wait already.
+        let woken: Vec<bool> = (0..4).map(|_| submit(&mut waiting, 1)).collect();
+        assert_eq!(woken, [true, true, true, false]);
+        assert_eq!((waiting.idle, waiting.woken), (3, 3));
+        let mut waiting = Waiting {
+            idle: 3,
+            ..Waiting::default()
+        };
+        let woken: Vec<bool> = (0..9).map(|_| submit(&mut waiting, AT_ONCE)).collect();
+        assert_eq!(woken.iter().filter(|w| **w).count(), 2);
+        assert!(woken[0] && woken[8]);
+        // One that came by itself is no reason to believe that more will.
+        (0..3).for_each(|_| waiting.looks());
+        assert_eq!((waiting.idle, waiting.woken), (0, 0));
+    }
+
     /// What was taken back for one owner is made for the others.
     #[test]
     fn what_is_cancelled_is_not_made() {
@@ -632,7 +779,11 @@ mod tests {
             DeviceId(7)
         }
 
-        fn go(self: Box<Self>, _: &Bench<'_>) {
+        fn is_short(&self) -> bool {
+            false
+        }
+
+        fn go(&self, _: &Bench<'_>) {
             let key = InodeKey::default();
             let (bytes, cold, took_us) = (0, false, 0.0);
             let found = Found::Opened {

@@ -23,10 +23,6 @@ impl<T> Turns<T> {
         own.is_none_or(|(_, own)| own.len() < part)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(super) fn push(&mut self, owner: usize, thing: T) {
         match self.0.iter_mut().find(|(of, _)| *of == owner) {
             Some((_, own)) => own.push_back(thing),
@@ -34,14 +30,23 @@ impl<T> Turns<T> {
         }
     }
 
-    /// The next thing of the owner whose turn it is.
-    pub(super) fn pop(&mut self) -> Option<(usize, T)> {
+    /// The next things of the owner whose turn it is, of which `many` says how many are taken, one at least.
+    pub(super) fn pop(
+        &mut self,
+        many: impl FnOnce(&VecDeque<T>) -> usize,
+    ) -> Option<(usize, VecDeque<T>)> {
         let (owner, mut own) = self.0.pop_front()?;
-        let thing = own.pop_front();
+        let many = many(&own).clamp(1, own.len());
+        let taken = own.drain(..many).collect();
         if !own.is_empty() {
             self.0.push_back((owner, own));
         }
-        Some((owner, thing?))
+        Some((owner, taken))
+    }
+
+    /// Things that wait, of all owners.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|(_, own)| own.len()).sum()
     }
 
     /// Takes all of an owner's off.
@@ -73,14 +78,22 @@ mod tests {
         for (owner, thing) in [(1, 10), (1, 11), (1, 12), (2, 20), (3, 30), (3, 31)] {
             turns.push(owner, thing);
         }
-        assert_eq!(turns.pop(), Some((1, 10)));
-        assert_eq!(turns.pop(), Some((2, 20)));
+        assert_eq!(turns.pop(|_| 1), Some((1, [10].into())));
+        assert_eq!(turns.pop(|_| 9), Some((2, [20].into())));
         assert!(turns.remove(1, |thing| *thing == 12));
         assert!(!turns.remove(1, |thing| *thing == 12));
         assert_eq!(turns.take(3), [30, 31]);
-        let left: Vec<_> = std::iter::from_fn(|| turns.pop()).collect();
-        assert_eq!(left, [(1, 11)]);
-        assert!(turns.is_empty());
+        assert_eq!(turns.len(), 1);
+        let left: Vec<_> = std::iter::from_fn(|| turns.pop(|_| 1)).collect();
+        assert_eq!(left, [(1, [11].into())]);
+        assert_eq!(turns.len(), 0);
+        for thing in 0..5 {
+            turns.push(4, thing);
+        }
+        turns.push(5, 9);
+        assert_eq!(turns.pop(|own| own.len() - 2), Some((4, [0, 1, 2].into())));
+        assert_eq!(turns.pop(|_| 1), Some((5, [9].into())));
+        assert_eq!(turns.pop(|_| 0), Some((4, [3].into())));
     }
 
     /// Whoever fills its part keeps nobody else from having one.

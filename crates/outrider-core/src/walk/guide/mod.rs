@@ -22,10 +22,10 @@ use super::link::{Link, Message};
 use super::stream::{Here, Listen, Walks};
 use super::visits::Visits;
 use crate::asked::Outcome;
-use crate::engine::{Call, Found, Lane, Listing};
+use crate::engine::{Call, Found, Lane, Listing, Patience};
 use crate::intent::{Intent, Target};
 use crate::ledger::Ledger;
-use crate::shm::{self, Fate, Figure};
+use crate::shm::{self, Fate, Figure, Origin};
 use crate::tree::known::{Directory, Tree};
 
 /// Messages that are taken before what they say is acted on: as many as come while a thread is woken.
@@ -142,19 +142,26 @@ impl Guide {
                 None
             }
             Message::Found(proc, found) => {
-                match found {
-                    Found::Opened {
-                        key,
-                        bytes,
-                        cold,
-                        took_us,
-                    } => self.fetched(proc, key, Here { bytes, cold }, took_us),
-                    Found::Listed { dir, cold } => self.listed(proc, dir, cold),
-                    Found::PartListed { key, entries, cold } => {
-                        self.part_listed(proc, key, entries, cold);
-                    }
+                for found in found {
+                    self.found(proc, found);
                 }
                 Some(proc)
+            }
+        }
+    }
+
+    /// A call was made for the process in this entry.
+    fn found(&mut self, proc: usize, found: Found) {
+        match found {
+            Found::Opened {
+                key,
+                bytes,
+                cold,
+                took_us,
+            } => self.fetched(proc, key, Here { bytes, cold }, took_us),
+            Found::Listed { dir, cold } => self.listed(proc, dir, cold),
+            Found::PartListed { key, entries, cold } => {
+                self.part_listed(proc, key, entries, cold);
             }
         }
     }
@@ -228,12 +235,19 @@ impl Guide {
                 self.take_in(empty);
                 return;
             }
-            // Where a file has to be opened anew, nothing of it is there any more.
-            Target::Entry(place, _) if self.lane.server().is_some_and(|s| !s.keeps_files()) => {
-                let most = Some(0);
-                Call::Open { place, most }
-            }
-            Target::Entry(place, most) => Call::Open { place, most },
+            Target::Entry(place, most) => Call::Open {
+                // Where a file has to be opened anew, nothing of it is there any more.
+                most: match self.lane.server() {
+                    Some(server) if !server.keeps_files() => Some(0),
+                    _ => most,
+                },
+                patience: match intent.origin {
+                    Origin::Walks if self.lane.server().is_none() => Patience::Leave,
+                    // What comes in no order is paid for by how long it takes.
+                    _ => Patience::Wait,
+                },
+                place,
+            },
             Target::Inodes(names) => Call::Stat(names),
             Target::Listing(listing) => {
                 let device = match &listing {
