@@ -278,9 +278,9 @@ impl<K: Kernel> Service<K> {
                 len: 0,
                 long: 0,
             });
-            let (ahead, stake) = self.at_open(key, writable, reader);
-            fruitful = ahead > 0;
-            if fruitful {
+            let (ahead, bytes, stake) = self.at_open(key, writable, reader);
+            fruitful = bytes > 0;
+            if ahead > 0 {
                 detector.optimistic(ahead, &limits);
                 detector.streams.staked(stake);
             }
@@ -304,14 +304,15 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte, and what is staked on that.
+    /// SPEC CP9, CP12: what is fetched when a file is opened. Returns up to which byte it is there or asked for, how many bytes were asked for, and what is staked on
+    /// these.
     fn at_open(
         &mut self,
         key: InodeKey,
         writable: bool,
         reader: Arc<dyn Overtaken>,
-    ) -> (u64, Stake) {
-        let none = (0, Stake::default());
+    ) -> (u64, u64, Stake) {
+        let none = (0, 0, Stake::default());
         if !self.memory.is_aggressive() {
             return none;
         }
@@ -373,7 +374,7 @@ impl<K: Kernel> Service<K> {
                 self.stake_at_open(key, issued.bytes)
             }
         };
-        (issued.refused_at.unwrap_or(ahead), stake)
+        (issued.refused_at.unwrap_or(ahead), issued.bytes, stake)
     }
 
     /// A descriptor is gone, and its end was not told: its place tells of it unless another has it already.
