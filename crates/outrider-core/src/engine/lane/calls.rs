@@ -25,7 +25,7 @@ use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
 use super::super::mapping::SHORTEST_STEP;
 use super::room::{Left, Way};
 use super::server::{Server, waits};
-use super::{Bench, Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
+use super::{Bench, Busy, Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
 use crate::device::HALF_SEEK;
 use crate::fetch::{leaves_access_time, reopen};
 use crate::shm::Notes;
@@ -71,14 +71,18 @@ impl Desk {
     pub(super) fn make(&self, owner: usize, calls: impl Iterator<Item = Call>, thread: &Thread) {
         // Told all at once: whoever hears of it is woken once.
         let (mut found, mut done) = (Vec::new(), Vec::new());
-        let mut near = Near::default();
         let _reads = thread.reads();
+        // Something is open from one to the next.
+        let _busy = Busy::begin(self);
+        let mut near = Near::default();
         let mut before = waits();
         for call in calls {
             found.extend(self.call(owner, &call, thread, &mut near));
             done.push(call);
             let waits = waits();
             if std::mem::replace(&mut before, waits) != waits {
+                // Meanwhile anything may have happened to it.
+                near = Near::default();
                 self.tell(owner, &mut found, &mut done);
             }
         }
@@ -99,10 +103,16 @@ impl Desk {
     }
 
     fn call(&self, owner: usize, call: &Call, thread: &Thread, near: &mut Near) -> Option<Found> {
-        // Nothing is open yet while this waits.
         let unwanted = || self.client.is_held_back();
         let room = |device| {
             let left = &mut thread.left.borrow_mut();
+            if near.is_open()
+                && let Some(way) = Way::enter_now(&self.engine, device, LISTED)
+            {
+                return Some(way);
+            }
+            // Nothing is open while this waits.
+            *near = Near::default();
             Way::enter(&self.engine, device, LISTED, left, unwanted)
         };
         let mut way = call.device().and_then(room);
@@ -208,11 +218,11 @@ impl Desk {
         let client = &self.client;
         let life = client.life(owner);
         let note = client.note(owner)?;
-        let (found, waited) = self.lately.finds(|| self.find(opening.place, near));
+        let (found, waited) = self.lately.finds(|| self.find(owner, opening.place, near));
         let (found, len) = found?;
         if let Some(server) = &self.server {
             came.asked = waited;
-            server.try_again(|| drop(self.find(opening.place, &mut Near::default())));
+            server.try_again(|| drop(self.find(owner, opening.place, &mut Near::default())));
         }
         if len == 0 || len >= opening.most {
             return Some(0);
@@ -283,8 +293,8 @@ impl Desk {
     }
 
     /// The file that an entry leads to, if it is the one that was listed and may be opened, and its length.
-    fn find(&self, place: &Place, near: &mut Near) -> Option<(OwnedFd, u64)> {
-        let parent = near.open(&place.dir)?;
+    fn find(&self, owner: usize, place: &Place, near: &mut Near) -> Option<(OwnedFd, u64)> {
+        let parent = near.open(&place.dir, || self.client.note(owner))?;
         let name = place.dir.entries[place.entry].name.as_os_str();
         let found = find(parent, name).ok()?;
         let st = raw::status(found.as_raw_fd()).ok()?;
@@ -312,17 +322,26 @@ struct Came {
     after: Duration,
 }
 
-/// The directory in which something was found last, open until the calls that are made together are over.
+/// The directory in which something was found last, open until one of the calls that are made together has waited, or they are over; and what ends with our hold on it.
 #[derive(Default)]
-struct Near(Option<(Arc<Directory>, OwnedFd)>);
+struct Near(Option<(Arc<Directory>, OwnedFd, Box<dyn Send>)>);
 
 impl Near {
-    fn open(&mut self, dir: &Arc<Directory>) -> Option<&OwnedFd> {
-        if !self.0.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, dir)) {
+    fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn open(
+        &mut self,
+        dir: &Arc<Directory>,
+        note: impl FnOnce() -> Option<Box<dyn Send>>,
+    ) -> Option<&OwnedFd> {
+        if !matches!(&self.0, Some((of, ..)) if Arc::ptr_eq(of, dir)) {
             self.0 = None;
-            self.0 = Some((dir.clone(), open_listed(&dir.path, dir.key)?));
+            let note = note()?;
+            self.0 = Some((dir.clone(), open_listed(&dir.path, dir.key)?, note));
         }
-        self.0.as_ref().map(|(_, fd)| fd)
+        self.0.as_ref().map(|(_, fd, _)| fd)
     }
 }
 

@@ -186,7 +186,7 @@ struct Desk {
     client: Arc<dyn Client>,
     /// Smaller files are fetched whole, bytes.
     small: u64,
-    /// Permits that somebody has.
+    /// Times that something may be open.
     busy: AtomicUsize,
     /// Files that are open, by owner.
     held: Mutex<Vec<(usize, Weak<Handle>)>>,
@@ -473,18 +473,31 @@ impl Lane {
 }
 
 /// Something may be opened, as long as this lives.
-pub struct Permit<'a>(&'a Desk);
+pub struct Permit<'a> {
+    _busy: Busy<'a>,
+}
 
 impl<'a> Permit<'a> {
     fn begin(desk: &'a Desk, owner: usize) -> Option<Permit<'a>> {
         // Whoever lets go of everything sees it, or it is seen here that nothing may be opened.
-        desk.busy.fetch_add(1, SeqCst);
-        let permit = Permit(desk);
+        let permit = Permit {
+            _busy: Busy::begin(desk),
+        };
         desk.client.permits(owner).then_some(permit)
     }
 }
 
-impl Drop for Permit<'_> {
+/// Something may be open, as long as this lives.
+struct Busy<'a>(&'a Desk);
+
+impl<'a> Busy<'a> {
+    fn begin(desk: &'a Desk) -> Busy<'a> {
+        desk.busy.fetch_add(1, SeqCst);
+        Busy(desk)
+    }
+}
+
+impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, SeqCst);
     }

@@ -31,12 +31,22 @@ impl Way {
         left: &mut Left,
         unwanted: impl Fn() -> bool,
     ) -> Option<Way> {
-        let mut way = Way {
+        let mut way = Way::none(shared, device);
+        way.grow(bytes, left, unwanted).then_some(way)
+    }
+
+    /// The same, if they fit at once.
+    pub(super) fn enter_now(shared: &Arc<Shared>, device: DeviceId, bytes: u64) -> Option<Way> {
+        let mut way = Way::none(shared, device);
+        way.try_grow(bytes).then_some(way)
+    }
+
+    fn none(shared: &Arc<Shared>, device: DeviceId) -> Way {
+        Way {
             shared: shared.clone(),
             device,
             bytes: 0,
-        };
-        way.grow(bytes, left, unwanted).then_some(way)
+        }
     }
 
     /// So many bytes more, if they fit at once.
