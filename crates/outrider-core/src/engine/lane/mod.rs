@@ -652,7 +652,7 @@ mod tests {
         fs::remove_dir_all(&path).unwrap();
     }
 
-    /// B15: what a thread does not wait for has its room until it is due, for so many bytes at most, and not beside somebody else, who would wait longer.
+    /// B15: what a thread does not wait for has its room until it is due, for so many bytes at most or one file, and only where it is known that nobody else waits for it.
     #[test]
     fn what_is_not_waited_for_has_room() {
         use super::room::{Left, Way};
@@ -663,28 +663,39 @@ mod tests {
             let loads = engine.loads();
             loads.iter().find(|l| l.device == device).unwrap().bytes
         };
-        let enter = |left: &mut Left| {
-            let way = Way::enter(&engine.shared, device, READAHEAD, left, || true);
+        let enter = |left: &mut Left, bytes: u64| {
+            let way = Way::enter(&engine.shared, device, bytes, left, || true);
             way.unwrap()
         };
-        engine.share(device, Sharing::Exclusive);
         let mut left = Left::default();
         let soon = Duration::from_millis(1);
-        for k in 1..=4 {
-            let mut way = enter(&mut left);
-            assert!(way.leave(&mut left, soon));
-            drop(way);
-            assert_eq!(on_way(), k * READAHEAD);
+        let small = READAHEAD / 8;
+        let few = (4 * small, true);
+        for sharing in [Sharing::Unknown, Sharing::Suspected, Sharing::Shared] {
+            engine.share(device, sharing);
+            let mut beside = enter(&mut left, small);
+            assert!(!beside.leave(&mut left, soon, few) && left.due().is_none());
         }
-        let mut fifth = enter(&mut left);
-        assert!(!fifth.leave(&mut left, soon));
+        engine.share(device, Sharing::Unknown);
+        let mut begins = enter(&mut left, small);
+        assert!(begins.leave(&mut left, soon, (4 * small, false)));
+        left.arrived();
+        engine.share(device, Sharing::Exclusive);
+        for k in 1..=4 {
+            let mut way = enter(&mut left, small);
+            assert!(way.leave(&mut left, soon, few));
+            drop(way);
+            assert_eq!(on_way(), k * small);
+        }
+        let mut fifth = enter(&mut left, small);
+        assert!(!fifth.leave(&mut left, soon, few));
         drop(fifth);
         left.wait();
         assert!(left.due().is_none());
         assert_eq!(on_way(), 0);
-        engine.share(device, Sharing::Shared);
-        let mut beside = enter(&mut left);
-        assert!(!beside.leave(&mut left, soon) && left.due().is_none());
+        let mut long = enter(&mut left, READAHEAD);
+        assert!(long.leave(&mut left, soon, few));
+        assert!(!enter(&mut left, small).leave(&mut left, soon, few));
     }
 
     /// B12: short calls are made together once names are found without waiting, a few at a time, and none with what waits.

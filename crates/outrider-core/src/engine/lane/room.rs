@@ -7,7 +7,7 @@ use outrider_sys::units::DeviceId;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::device::{READAHEAD, Sharing};
+use crate::device::Sharing;
 use crate::engine::Shared;
 use crate::engine::queue::{Device, State};
 
@@ -121,20 +121,27 @@ impl Way {
 }
 
 impl Way {
-    /// What is on its way by this counts for `left` from now on; `false`, and nothing changes, where somebody else may wait for it.
-    pub(super) fn leave(&mut self, left: &mut Left, after: Duration) -> bool {
+    /// What is on its way by this counts for `left` from now on, one file or `most` bytes; `false`, and nothing changes, where somebody else may wait for it. `sure`: unless it
+    /// is known that nobody does.
+    pub(super) fn leave(
+        &mut self,
+        left: &mut Left,
+        after: Duration,
+        (most, sure): (u64, bool),
+    ) -> bool {
         let bounds = self.shared.settings.in_flight;
-        let sharing = self.shared.lock().device(self.device, bounds).sharing;
-        let alone = matches!(sharing, Sharing::Exclusive | Sharing::Unknown);
-        let fits = left.bytes + self.bytes <= Left::MOST;
+        let alone = match self.shared.lock().device(self.device, bounds).sharing {
+            Sharing::Exclusive => true,
+            Sharing::Unknown => !sure,
+            Sharing::Suspected | Sharing::Shared => false,
+        };
+        let fits = left.bytes == 0 || left.bytes + self.bytes <= most;
         if alone && fits {
             left.bytes += self.bytes;
             left.due = Some(Instant::now() + after);
-            left.ways.push(Way {
-                shared: self.shared.clone(),
-                device: self.device,
-                bytes: std::mem::take(&mut self.bytes),
-            });
+            let mut way = Way::none(&self.shared, self.device);
+            way.bytes = std::mem::take(&mut self.bytes);
+            left.ways.push(way);
         }
         alone && fits
     }
@@ -150,9 +157,6 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Bytes: four of the kernel's windows, half of what one thread has on its way of a large file.
-    const MOST: u64 = 4 * READAHEAD;
-
     /// All of it is there: what was asked for later is.
     pub(super) fn arrived(&mut self) {
         *self = Left::default();

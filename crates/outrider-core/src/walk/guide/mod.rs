@@ -242,7 +242,7 @@ impl Guide {
                     _ => most,
                 },
                 patience: match intent.origin {
-                    Origin::Walks if self.lane.server().is_none() => Patience::Leave,
+                    Origin::Walks if self.lane.server().is_none() => Patience::LeaveFew,
                     // What comes in no order is paid for by how long it takes.
                     _ => Patience::Wait,
                 },
