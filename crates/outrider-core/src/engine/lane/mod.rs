@@ -1,7 +1,8 @@
 //! The blocking lane: directories to be listed, inodes to be read, and files to be opened and fetched that nobody has open yet.
 //!
 //! The kernel does none of that in the background. So threads of the engine make these calls, up to sixteen, each of which waits for its own. They have room in
-//! flight for what they read ([`room`]), and say how much that was ([`counts`]). Nothing is held between one call and the next.
+//! flight for what they read ([`room`]), and say how much that was ([`counts`]). Nothing is held
+//! beyond the few short calls that one of them makes together.
 //!
 //! On whose behalf a call is made, whether that may be still, and what is learned by it is its [`Client`]'s business.
 
@@ -46,7 +47,7 @@ const STACK: usize = 128 << 10;
 /// What a thread does.
 #[derive(Debug)]
 pub enum Call {
-    /// Opens a file of a listed directory, has it fetched and waits for it.
+    /// Opens a file of a listed directory and has it fetched.
     Open {
         /// The file.
         place: Place,

@@ -118,9 +118,7 @@ impl Way {
             }
         }
     }
-}
 
-impl Way {
     /// What is on its way by this counts for `left` from now on, one file or `most` bytes; `false`, and nothing changes, where somebody else may wait for it. `sure`: unless it
     /// is known that nobody does.
     pub(super) fn leave(
