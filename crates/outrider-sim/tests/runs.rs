@@ -192,6 +192,35 @@ fn a_neighbour_hardly_waits() {
     }
 }
 
+/// DR7: nor does he wait behind programs of several streams, of which something is on its way at any time, so that it takes longer until he shows. They are hardly slower for it.
+#[test]
+fn several_streams_hide_no_neighbour() {
+    for (device, spec) in [
+        ("nvme", "streams?size=1G&threads=4"),
+        ("remote", "streams?size=1G&threads=2"),
+        ("remote", "streams?size=1G&threads=4"),
+        ("remote", "streams?size=1G&threads=8"),
+    ] {
+        let mut machine = Machine::of(device, 16 << 30).unwrap();
+        let trace = generate(spec).unwrap();
+        let mut both = |neighbour| {
+            machine.neighbour = neighbour;
+            let stock = run(&trace, &machine, &mut Nothing);
+            (stock, ours(&trace, &machine).unwrap().0)
+        };
+        let times = |(stock, ours): &(Outcome, Outcome)| ours.elapsed as f64 / stock.elapsed as f64;
+        let (depth, pause) = (1, 300_000);
+        let (alone, beside) = (both(None), both(Some(Neighbour { depth, pause })));
+        assert!(times(&alone) <= 1.015, "{device} {spec}");
+        assert!(times(&beside) <= 1.04, "{device} {spec}");
+        let [stock, ours] = [beside.0.neighbour, beside.1.neighbour];
+        assert!(
+            ours.hundredth as f64 <= 1.6 * stock.hundredth as f64,
+            "{device} {spec}: {ours:?} {stock:?}"
+        );
+    }
+}
+
 /// B11: a program whose one thread reads a stream, and whose other reads elsewhere in no order, doesn't have the one wait behind what is on its way for the other.
 #[test]
 fn own_reads_in_no_order_hardly_wait_behind_a_stream() {

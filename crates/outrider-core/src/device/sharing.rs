@@ -97,6 +97,8 @@ pub(crate) struct Count {
     pub(crate) asked: Option<(u64, u64)>,
     /// Of these, what was on its way of ours, as far as is known.
     pub(crate) way: u64,
+    /// Whether nothing was, by what the engine knows.
+    pub(crate) drained: bool,
 }
 
 /// What programs have had fetched by themselves, since whenever.
@@ -109,6 +111,8 @@ pub(crate) struct Fetches {
     pub(crate) fetched: u64,
     /// Of these, what may have been on its way.
     pub(crate) way: u64,
+    /// Streams that they read, and programs that give hints.
+    pub(crate) streams: u64,
 }
 
 impl Count {
@@ -239,12 +243,14 @@ impl Disk {
             return;
         };
         let drained = count.way == 0 && count.asked.is_some();
+        count.drained = drained;
         self.weigh(&mut count, answer);
         let few = if self.suspected { FEW_MORE } else { FEW };
         let signs = self.signs(&count, few);
         let mut counts = self.counts.iter();
         let surely = counts.any(|c| count.foreign_bytes_since(c) > few * PAGE);
-        let excess = self.excess(&count, PROOF - 1).filter(|_| drained);
+        let excess = self.excess(&count, outreads(count.programs.way) - 1);
+        let excess = excess.filter(|_| drained);
         let nobody = !surely && excess.is_some_and(|bytes| bytes <= few * PAGE);
         if self.counts.len() == COUNTED {
             self.counts.pop_front();
@@ -317,8 +323,8 @@ impl Disk {
 
     /// Bytes more than were asked for that were read, at most, since a look at which nothing of ours was on its way, so many looks ago at least.
     fn excess(&self, count: &Count, looks: u32) -> Option<u64> {
-        let ago = self.drained.filter(|ago| *ago >= looks)?;
-        let then = self.counts.iter().rev().nth(ago as usize)?;
+        let mut then = self.counts.iter().rev().skip(looks as usize);
+        let then = then.rfind(|c| c.drained)?;
         let most = count.most_bytes_since(then)?;
         Some(most.saturating_sub(count.programs.way))
     }
@@ -370,7 +376,8 @@ impl Disk {
     /// A look has found nobody.
     fn pass(&mut self, answer: Duration) {
         self.quiet += 1;
-        if self.quiet >= self.enough(answer) && !self.is_to_drain(answer) {
+        let enough = self.enough(answer).max(self.hidden());
+        if self.quiet >= enough && !self.is_to_drain(answer) {
             self.is_alone();
         }
     }
@@ -394,6 +401,21 @@ impl Disk {
             false => proof(answer),
         }
     }
+
+    /// Looks that must have found nobody while programs read several streams: something of these is on its way at any time, behind which he may be.
+    fn hidden(&self) -> u32 {
+        let late = || self.counts.iter().rev().take(PROOF as usize);
+        if late().all(|c| c.programs.streams < 2) {
+            return 0;
+        }
+        outreads(late().map(|c| c.programs.way).max().unwrap_or(0))
+    }
+}
+
+/// Looks after which somebody who makes [`FEW`] requests in [`PROOF`] of them has read more than programs may have on their way, no more than are kept.
+fn outreads(way: u64) -> u32 {
+    let proofs = 1 + way / (FEW * PAGE);
+    (u64::from(PROOF) * proofs.min(COUNTED as u64)).min(COUNTED as u64) as u32
 }
 
 /// Looks that prove something of a disk where a read waits so long.

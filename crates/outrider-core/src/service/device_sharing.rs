@@ -46,6 +46,7 @@ impl<K: Kernel> Followed<'_, K> {
                 in_flight: 0,
                 streaming: 0,
                 way: u64::MAX,
+                streams: 0,
             });
         }
     }
@@ -71,12 +72,12 @@ impl<K: Kernel> Readers for Followed<'_, K> {
             // Windows are whole: what they have on average is less, and the second one would not fit.
             let window = p.window().unwrap_or(READAHEAD);
             let each = in_flight.max(2 * window.next_multiple_of(READAHEAD));
-            let streaming = p.streaming(late) as u64 * each;
-            let way = streaming;
+            let streams = p.streaming(late) as u64;
+            let way = streams * each;
             // The burst of a hint is on its way half of the time.
             let (hint, at) = p.hint();
             let hint = if late(at) { hint / 2 } else { 0 };
-            let streaming = streaming.max(hint);
+            let streaming = way.max(hint);
             let at_once = if by_blocks { LEAST_BLOCK } else { at_once };
             let fetched = few
                 .then(|| service.kernel.bytes_fetched(p.pid()))
@@ -93,6 +94,7 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                     0 => THREADS * at_once.max(in_flight),
                     bytes => bytes,
                 },
+                streams: streams + u64::from(hint > 0),
             })
         };
         let mut programs: Option<Vec<Program>> = service.processes.iter().map(program).collect();

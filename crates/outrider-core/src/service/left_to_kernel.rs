@@ -4,7 +4,7 @@
 //! somebody else reads and there is no more to be had than it gets, it is not disturbed.
 
 use super::FileSystem;
-use crate::device::{DeviceModel, Seeks, Sharing};
+use crate::device::{DeviceModel, READAHEAD, Seeks, Sharing};
 
 /// From so many bytes that the kernel reads ahead on it is worth leaving a whole file to it: eight times its usual readahead.
 const FAR: u64 = 1 << 20;
@@ -99,7 +99,9 @@ impl DeviceFacts {
         match way {
             Way::Opens => self.reads_many(),
             Way::Begins => self.kernel_reads_far(),
-            Way::Stream { plain } => plain && (self.reads_many() || self.is_shared_flash()),
+            Way::Stream { plain } => {
+                plain && (self.reads_many() || self.is_shared_flash() || self.is_shared_busy())
+            }
             // A disk with a head is kept busy by the kernel's windows. The first answers may have waited for what the copy itself has asked for.
             Way::Copies => {
                 let known = self.model.is_measured() || self.model.samples() >= ANSWERS;
@@ -135,6 +137,14 @@ impl DeviceFacts {
     fn kernel_reads_far(&self) -> bool {
         let ahead = self.file_system.map_or(0, |p| p.read_ahead);
         ahead >= FAR && ahead >= 2 * self.model.bandwidth_delay()
+    }
+
+    /// Whether somebody else was seen to read from a device that the kernel's windows for all streams keep busy: one of each stream's two is on its way at any time.
+    fn is_shared_busy(&self) -> bool {
+        let on_way = self.reading.readers() * READAHEAD;
+        self.sharing == Sharing::Shared
+            && self.model.seeks() != Seeks::Yes
+            && on_way >= self.model.bandwidth_delay()
     }
 
     /// Whether somebody else was seen to read from a flash device.
@@ -234,6 +244,16 @@ mod tests {
                 "somebody else reads behind a head",
                 with(|f| f.sharing = Sharing::Shared, facts(HEAD, 3, 4096)),
                 vec![Way::Copies],
+            ),
+            (
+                "somebody else reads from a network that all streams' windows keep busy",
+                with(|f| f.sharing = Sharing::Shared, facts(NETWORK, 8, 4096)),
+                vec![PLAIN],
+            ),
+            (
+                "the same where they don't",
+                with(|f| f.sharing = Sharing::Shared, facts(NETWORK, 7, 4096)),
+                vec![],
             ),
             (
                 "the kernel reads far",

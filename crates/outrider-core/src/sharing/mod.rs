@@ -71,6 +71,8 @@ pub struct Program {
     pub streaming: u64,
     /// Bytes that it may have on its way, if that is known.
     pub way: u64,
+    /// Its streams that go forward without gaps, and one more if it gives the kernel hints.
+    pub streams: u64,
 }
 
 /// What a run knows of those who read for it.
@@ -492,10 +494,12 @@ impl DeviceSharing {
                         uncertain: requests_after,
                         fetched,
                         way: if rests { 0 } else { on_way },
+                        streams: theirs.streams,
                     },
                     delivered: read.bytes,
                     asked,
                     way,
+                    ..Count::default()
                 })
             });
             let (is_counted, known) = (count.is_some(), d.sharing);
@@ -554,6 +558,8 @@ struct Together {
     streaming: u64,
     /// Bytes that they may have on their way. `None` where no programs are listed.
     way: Option<u64>,
+    /// Streams of all, and programs that give hints.
+    streams: u64,
 }
 
 impl Together {
@@ -565,6 +571,7 @@ impl Together {
             unarrived: 0,
             streaming: 0,
             way: None,
+            streams: 0,
         };
         let mut all = programs.into_iter().flatten().fold(none, |mut all, p| {
             let beyond = p.in_flight.saturating_sub(2 * READAHEAD);
@@ -575,6 +582,7 @@ impl Together {
             }
             all.unarrived += beyond;
             all.streaming += p.streaming;
+            all.streams += p.streams;
             all.way = Some(all.way.unwrap_or(0).saturating_add(p.way));
             all
         });
@@ -614,6 +622,7 @@ mod tests {
                 in_flight: 2 * READ,
                 streaming: 2 * READ,
                 way: 2 * READ,
+                streams: 1,
             }]);
             sharing.cut_windows(&mut now, &[load]);
             sharing.requests(now.unwrap_or_default())
