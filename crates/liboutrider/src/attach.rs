@@ -16,7 +16,7 @@
 //! Before a process gives up rights (its user, capabilities, root, namespaces, system calls) the memory goes, too: what it may do then is
 //! another matter, and another service's.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use outrider_sys::units::DeviceId;
@@ -959,8 +959,11 @@ pub fn starting() {
     let Some(proc) = handed_before() else {
         return;
     };
-    let walks = [&proc.walking, &proc.visiting].map(|w| w.load(Ordering::Relaxed)) != [0, 0];
-    if CLOSED.swap(false, Ordering::Relaxed) || walks {
+    let walks = [&proc.walking, &proc.visiting].map(|w| w.load(Ordering::Relaxed));
+    if walks[0] & shm::SERVED != 0 {
+        proc.rests.store(1, Ordering::SeqCst);
+    }
+    if CLOSED.swap(false, Ordering::Relaxed) || walks != [0, 0] {
         settle(proc);
     }
 }
@@ -971,20 +974,54 @@ static UNLINKS: AtomicBool = AtomicBool::new(false);
 /// Bytes of a file from which on it matters when its room is given back. To wait for the service takes up to a millisecond, as long as reading a fourth of that.
 const LARGE: u64 = 4 << 20;
 
-/// A name is about to go: where it was a file's last, its room is free when the call is over. So nothing large is open any more that was closed here.
+/// A name is about to go: where it was a file's last, its room is free when the call is over. So nothing large is open any more that was closed here; nor is anything that
+/// a server keeps and nobody has opened yet, which it would only give another name.
 #[inline]
 pub fn unlinking() {
     UNLINKS.store(true, Ordering::Relaxed);
-    if CLOSED_LARGE.load(Ordering::Relaxed) {
-        unlinking_closed();
+    let walking = current().map_or(0, |proc| proc.walking.load(Ordering::Relaxed));
+    if CLOSED_LARGE.load(Ordering::Relaxed) || walking & shm::SERVED != 0 {
+        unlinking_closed(walking);
     }
 }
 
 #[cold]
-fn unlinking_closed() {
+fn unlinking_closed(walking: u32) {
     CLOSED_LARGE.store(false, Ordering::Relaxed);
     if let Some(proc) = handed_before() {
+        if walking & shm::SERVED != 0 {
+            proc.rests.store(1, Ordering::SeqCst);
+        }
         settle(proc);
+    }
+}
+
+/// A name has gone, by which nothing is opened any more. If it is open ahead of this process it is let go of, as its room is free when the call is over.
+#[inline]
+pub fn unlinked(path: *const c_char) {
+    if let Some(proc) = current()
+        && proc.walking.load(Ordering::Relaxed) != 0
+    {
+        unlinked_ahead(proc, path);
+    }
+}
+
+#[cold]
+fn unlinked_ahead(proc: &Proc, path: *const c_char) {
+    // SAFETY: the kernel has just read the path, which therefore is a C string.
+    let path = unsafe { CStr::from_ptr(path) };
+    let tag = shm::name_tag(path.to_bytes().iter().copied());
+    let is_open = proc.ahead.iter().any(|w| w.load(Ordering::SeqCst) == tag);
+    if is_open && let Some(proc) = handed_before() {
+        settle(proc);
+    }
+}
+
+/// A file was opened: what comes after it may be opened ahead again.
+#[inline]
+pub fn goes_on(proc: &Proc) {
+    if proc.rests.load(Ordering::Relaxed) != 0 {
+        proc.rests.store(0, Ordering::SeqCst);
     }
 }
 

@@ -18,13 +18,17 @@ const FCHMODAT2: c_long = 452;
 
 /// Interposes functions; `before` is what is done first.
 macro_rules! hooks {
-    ($($name:ident = $real:ident ($($a:ident: $t:ty),*) -> $r:ty, $before:expr;)*) => {$(
+    ($($name:ident = $real:ident ($($a:ident: $t:ty),*) -> $r:ty, $before:expr $(=> $after:expr)?;)*) => {$(
         #[doc = concat!("See ", stringify!($real), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
             $before;
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::$real($($a),*) }
+            let answer = unsafe { real::$real($($a),*) };
+            $(if answer == 0 {
+                $after;
+            })?
+            answer
         }
     )*};
 }
@@ -132,11 +136,11 @@ hooks! {
 
 // Changes that no graph contains.
 hooks! {
-    remove = remove(path: *const c_char) -> c_int, unlinking();
+    remove = remove(path: *const c_char) -> c_int, unlinking() => attach::unlinked(path);
     renameat2 = renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int, {
         attach::unlinking();
         announce(|| rename_of(from_dir, from, to_dir, to));
-    };
+    } => attach::unlinked(to);
     utime = utime(path: *const c_char, times: *const c_void) -> c_int, names();
     utimes = utimes(path: *const c_char, times: *const c_void) -> c_int, names();
     lutimes = lutimes(path: *const c_char, times: *const c_void) -> c_int, names();

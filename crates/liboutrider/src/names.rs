@@ -52,9 +52,9 @@ pub fn change_by_path(path: *const c_char) -> Call {
 }
 
 /// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it, and at
-/// which directory the path begins; `=>` what comes before the call.
+/// which directory the path begins; `=>` what comes before the call, and after it if it has succeeded.
 macro_rules! foreseen {
-    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path, ($dir:expr, $at:expr))? $(=> $before:expr)?;)*) => {$(
+    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path, ($dir:expr, $at:expr))? $(=> $before:expr, $after:expr)?;)*) => {$(
         #[doc = concat!("See ", stringify!($name), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
@@ -66,6 +66,9 @@ macro_rules! foreseen {
             }) as $r;
             $(if answer == 0 {
                 needs::looked($dir, $at);
+            })?
+            $(if answer == 0 {
+                $after;
             })?
             answer
         }
@@ -109,12 +112,14 @@ foreseen! {
         c.args.flags = 1;
         c
     };
-    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0) => attach::unlinking();
-    rmdir(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, libc::AT_REMOVEDIR);
-    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int as at_path(Kind::Unlinkat, dir, path, flags) => attach::unlinking();
-    rename(from: *const c_char, to: *const c_char) -> c_int as rename_of(AT_FDCWD, from, AT_FDCWD, to) => attach::unlinking();
+    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0) => attach::unlinking(), attach::unlinked(path);
+    rmdir(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, libc::AT_REMOVEDIR) => attach::unlinking(), attach::unlinked(path);
+    unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int
+        as at_path(Kind::Unlinkat, dir, path, flags) => attach::unlinking(), attach::unlinked(path);
+    rename(from: *const c_char, to: *const c_char) -> c_int
+        as rename_of(AT_FDCWD, from, AT_FDCWD, to) => attach::unlinking(), attach::unlinked(to);
     renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int
-        as rename_of(from_dir, from, to_dir, to) => attach::unlinking();
+        as rename_of(from_dir, from, to_dir, to) => attach::unlinking(), attach::unlinked(to);
     mkdir(path: *const c_char, mode: mode_t) -> c_int as {
         let mut c = at_path(Kind::Mkdirat, AT_FDCWD, path, 0);
         c.args.extra = mode;

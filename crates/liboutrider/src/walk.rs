@@ -73,7 +73,10 @@ pub fn opened(fd: c_int, st: &libc::stat) {
     if known == Some(LiesOn::Nothing) || !attach::looks() {
         return;
     }
-    let walking = attach::current().map_or(0, |p| p.walking.load(Relaxed));
+    let walking = attach::current().map_or(0, |p| {
+        attach::goes_on(p);
+        p.walking.load(Relaxed)
+    });
     let is_cold = || !is_cached(fd, st);
     if known.is_none() {
         // A server would be asked: not for the sake of a few files, nor of what lies in memory.
@@ -102,6 +105,7 @@ pub fn opened(fd: c_int, st: &libc::stat) {
 #[cold]
 #[inline(never)]
 pub fn opened_cached(proc: &'static Proc, fd: c_int, st: &libc::stat) {
+    attach::goes_on(proc);
     if proc.walking.load(Relaxed) & shm::WHETHER_COLD != 0 && !rests(&proc.rest) {
         tell_entry(proc, fd, st, false);
     }

@@ -602,6 +602,8 @@ pub(crate) struct Note {
     /// Entry and age of the entry of the process that has the file.
     proc: Option<(usize, u64)>,
     shows: bool,
+    /// Where it stands in [`Proc::ahead`], and by which tag.
+    ahead: Option<(usize, u32)>,
 }
 
 impl Note {
@@ -616,13 +618,29 @@ impl Note {
             shared,
             proc,
             shows,
+            ahead: None,
         })
+    }
+
+    /// The same of what is opened ahead of the process in an entry: before a name goes it sees by this one whether that has to be let go of. `None` also where too many are open.
+    pub(crate) fn ahead(shared: Arc<Shared>, i: usize, name: &[u8]) -> Option<Note> {
+        let mut note = Note::new(shared, Some(i), false)?;
+        let tag = shm::name_tag(name.iter().copied());
+        let names = &note.shared.proc(i).ahead;
+        let claims = |word: &AtomicU32| word.compare_exchange(0, tag, SeqCst, Relaxed).is_ok();
+        note.ahead = Some((names.iter().position(claims)?, tag));
+        Some(note)
     }
 }
 
 impl Drop for Note {
     fn drop(&mut self) {
         if let Some((i, age)) = self.proc {
+            if let Some((at, tag)) = self.ahead
+                && let Some(word) = self.shared.proc(i).ahead.get(at)
+            {
+                let _ = word.compare_exchange(tag, 0, SeqCst, Relaxed);
+            }
             self.shared.let_go(i, age, self.shows);
         }
         self.shared.held.fetch_sub(1, SeqCst);

@@ -167,6 +167,8 @@ pub const SHORT: u64 = WINDOWS;
 pub const ALL_FILES: u32 = 1;
 /// The same: all files are told of, with [`COLD`] if they are not cached.
 pub const WHETHER_COLD: u32 = 2;
+/// The same: files are opened ahead of the process that a server keeps.
+pub const SERVED: u32 = 4;
 /// What [`Kind::Entry`] tells besides the generation: the file was not cached, …
 pub const COLD: u64 = 1 << 32;
 /// … and how long it is, in pages, from this bit on.
@@ -309,6 +311,20 @@ pub struct Lists {
     pub held: AtomicU64,
 }
 
+/// Names in [`Proc::ahead`]: of each of 16 threads that open files ahead a file and its directory, on disks and on a server.
+pub const AHEAD: usize = 64;
+
+/// What tells a file's name from others, by the bytes of a path that leads to it: of its last part, and never 0 (FNV-1a).
+pub fn name_tag(path: impl DoubleEndedIterator<Item = u8>) -> u32 {
+    let last = path
+        .rev()
+        .skip_while(|b| *b == b'/')
+        .take_while(|b| *b != b'/');
+    last.fold(0x811c_9dc5, |tag: u32, b| {
+        (tag ^ u32::from(b)).wrapping_mul(0x0100_0193)
+    }) | 1
+}
+
 /// What one process and the service tell each other, in memory that nobody else has.
 #[repr(C, align(4096))]
 pub struct Proc {
@@ -322,7 +338,9 @@ pub struct Proc {
     pub unfollowed: AtomicU32,
     /// Files that were not followed because of that.
     pub passed_files: AtomicU64,
-    _pad1: [u32; 12],
+    /// 1: since this process opened a file last it has started another, or taken a name from a server: nothing that a server keeps is opened ahead of it.
+    pub rests: AtomicU32,
+    _pad1: [u32; 11],
     tail: AtomicU32,
     _pad2: [u32; 11],
     /// What it has declared and the service tell each other of memory.
@@ -392,6 +410,8 @@ pub struct Proc {
     pub hints: Hints,
     /// Of which files hints never reached the kernel.
     pub saved: Saved,
+    /// What the service has open ahead of this process, or is about to, by their names' [`name_tag`]; 0: none.
+    pub ahead: [AtomicU32; AHEAD],
     /// What becomes of its foreaction graphs.
     pub board: Board,
 }

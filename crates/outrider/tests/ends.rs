@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use support::{
-    Mounted, fresh, is_root, make_cold, processes, program, script, skip_unprivileged, wait_for,
+    Disk, Mounted, fresh, is_root, make_cold, processes, program, script, skip_unprivileged,
+    wait_for,
 };
 
 /// The ways in which a program comes to have a file no more; see `ends.c`.
@@ -177,6 +178,45 @@ fn unlinked_files_of_a_server_vanish() {
         }
     }
     assert!(opened, "nothing was prefetched");
+}
+
+/// SPEC B11: the same of what was opened ahead of a program that goes through a directory: whoever removes that next, the program itself or one that it starts, finds none of it open.
+#[test]
+fn what_was_opened_ahead_on_a_server_vanishes() {
+    const NAME: &str = "what_was_opened_ahead_on_a_server_vanishes";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let at = dir.join("mnt");
+    let go = |ours: bool, text: &str| {
+        let _ = fs::create_dir(&at);
+        let mut server = Command::new(program("hiding_tree"));
+        let started = server.arg(&at).args(["60", "20000"]).status();
+        assert!(started.unwrap().success());
+        let mounted = Mounted(at.clone());
+        let (output, report) = script(&dir, ours, text);
+        let hidden = fs::read_to_string(at.join("hidden")).unwrap();
+        drop(mounted);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &hidden;
+        (said + &String::from_utf8_lossy(&output.stderr), report)
+    };
+    let python = "import os, shutil\nfor f in sorted(os.listdir('mnt/box'))[:30]: open('mnt/box/' + f, 'rb').read()\nshutil.rmtree('mnt/box')";
+    let mut ahead = 0;
+    for text in [
+        "for f in mnt/box/f0[0-2]*; do read x < $f; done; rm -r mnt/box && echo gone",
+        "cat mnt/box/f0[0-2]* > copy; busybox rm -r mnt/box && echo gone",
+        &format!("python3 -c \"{python}\" && echo gone"),
+    ] {
+        let (plain, _) = go(false, text);
+        assert_eq!(plain, "gone\n0\n", "{text}");
+        for _ in 0..3 {
+            let (ours, report) = go(true, text);
+            assert_eq!(plain, ours, "{text}: {report:#}");
+            ahead += report["totals"]["files_ahead"].as_u64().unwrap();
+        }
+    }
+    assert!(ahead > 30, "{ahead} files were opened ahead");
 }
 
 /// On FUSE what a program closes and unlinks by system calls of its own numbers (syscall(2)) is gone at once, too.
@@ -379,4 +419,35 @@ fn the_room_of_what_is_unlinked_is_free_at_once() {
         "{report:#}"
     );
     assert!(figure(&report, "prefetched") > 0, "{report:#}");
+}
+
+/// SPEC B11: the same of files that were opened ahead of a program and that it has never opened: each is gone, and its inode free, when the call returns that takes its name away.
+#[test]
+fn the_inode_of_what_was_opened_ahead_is_free_at_once() {
+    const NAME: &str = "the_inode_of_what_was_opened_ahead_is_free_at_once";
+    let dir = fresh(NAME);
+    let Some(disk) = Disk::of(NAME, &dir) else {
+        return;
+    };
+    let tree = disk.dir.join("tree");
+    let text = format!("{} {}", program("gives_inodes").display(), tree.display());
+    let go = |ours| {
+        disk.does("model", &["off"]);
+        let _ = fs::remove_dir_all(&tree);
+        fs::create_dir(&tree).unwrap();
+        for i in 0..400 {
+            fs::write(tree.join(format!("f{i:03}")), [1; 9000]).unwrap();
+        }
+        disk.does("model", &["remote"]);
+        disk.does("cold", &[]);
+        let (output, report) = script(&dir, ours, &text);
+        (String::from_utf8(output.stdout).unwrap(), report)
+    };
+    assert_eq!(go(false).0, "100 gone, 0 late\n");
+    for _ in 0..3 {
+        let (said, report) = go(true);
+        assert_eq!(said, "100 gone, 0 late\n", "{report:#}");
+        let ahead = report["totals"]["files_ahead"].as_u64().unwrap();
+        assert!(ahead > 40, "{report:#}");
+    }
 }

@@ -12,6 +12,7 @@ use outrider_sys::units::{ByteRange, InodeKey, PAGE};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::mapping::{Mappings, Wait};
+use super::worker::NEVER;
 use super::{LONGEST_WAIT, TARDY};
 use crate::device::{Extents, Layout, Placement};
 use crate::shm::Notes;
@@ -32,7 +33,7 @@ pub struct Handle {
     /// Calls that go on through the descriptor on workers' threads.
     users: AtomicU32,
     /// Something that was asked for never arrived.
-    overdue: AtomicBool,
+    overdue: AtomicU32,
     /// What ends with our hold on the file.
     attached: Mutex<Option<Box<dyn Send>>>,
     /// Whoever closes it where that takes a server's answer. Nothing is asked of such a file here that a server would have to answer.
@@ -77,7 +78,7 @@ impl Handle {
             gone: AtomicU32::new(0),
             withheld: AtomicBool::new(false),
             users: AtomicU32::new(0),
-            overdue: AtomicBool::new(false),
+            overdue: AtomicU32::new(0),
             attached: Mutex::default(),
             closer: None,
             mappings: Mappings::default(),
@@ -198,7 +199,8 @@ impl Handle {
             first: first.saturating_sub(began.elapsed()),
             sleeps: began.elapsed() > TARDY,
         };
-        while self.arrives(at, how(&began), notes).is_none() {}
+        let goes_on = || !self.is_closed() || began.elapsed() < NEVER;
+        while self.arrives(at, how(&began), notes).is_none() && goes_on() {}
     }
 
     /// Pages of the bytes `range` that are cached or on their way, as cachestat(2) counts them; nothing is asked that a server would have to answer.
@@ -251,18 +253,23 @@ impl Handle {
             let read = rustix::io::retry_on_intr(|| rustix::io::pread(self.fd(), &mut byte, page));
             return Some(read == Ok(1));
         }
-        self.mappings.wait(self.fd(), at, how, &self.gone, notes)
+        // Until a server has answered it has the file open, whoever has let go of it.
+        let ends = match remote {
+            true => &self.overdue,
+            false => &self.gone,
+        };
+        self.mappings.wait(self.fd(), at, how, ends, notes)
     }
 
     /// What was asked for never arrives.
     pub(crate) fn give_up(&self) {
-        self.overdue.store(true, Ordering::Release);
+        self.overdue.store(1, Ordering::Release);
         self.let_go();
     }
 
     /// Whether something that was asked for did not arrive in `NEVER`.
     pub fn is_overdue(&self) -> bool {
-        self.overdue.load(Ordering::Acquire)
+        self.overdue.load(Ordering::Acquire) != 0
     }
 
     /// The descriptor.

@@ -19,7 +19,7 @@ use crate::shm::{Notes, lost};
 /// A device that is given nothing for a moment, and has nothing left, waits no longer for whoever wanted to look at that: some turns of his. He may have no processor.
 const HELD: Duration = Duration::from_millis(1);
 /// What has not arrived after this never will.
-const NEVER: Duration = Duration::from_secs(10);
+pub(super) const NEVER: Duration = Duration::from_secs(10);
 /// What a disk answers within this is waited for in the kernel: a file is held for no longer than that.
 const BRIEF: Duration = Duration::from_micros(400);
 

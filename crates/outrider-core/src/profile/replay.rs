@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::hash::Hash;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -154,7 +155,7 @@ impl Client for Common {
     fn life(&self, _: usize) -> Option<u32> {
         None
     }
-    fn note(&self, _: usize) -> Option<Box<dyn Send>> {
+    fn note(&self, _: usize, _: &OsStr) -> Option<Box<dyn Send>> {
         Some(Box::new(Note::new(self.shared.clone(), None, false)?))
     }
     fn may_hold(&self, _: usize, _: Option<u32>) -> bool {

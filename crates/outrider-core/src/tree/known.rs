@@ -165,9 +165,14 @@ impl Place {
         InodeKey::new(self.dir.key.dev, self.dir.entries[self.entry].ino)
     }
 
+    /// Its name.
+    pub fn name(&self) -> &OsStr {
+        &self.dir.entries[self.entry].name
+    }
+
     /// Its absolute path.
     pub fn path(&self) -> PathBuf {
-        self.dir.path.join(&self.dir.entries[self.entry].name)
+        self.dir.path.join(self.name())
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the threads of a walk share, what is told, and on whose behalf the lane opens files.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::mpsc::Sender;
@@ -185,12 +187,22 @@ impl Link {
         all.saturating_sub(self.held.load(Relaxed))
     }
 
+    /// Whether nothing is opened ahead of a process until it opens something again: another may be about to take away what a server keeps, or it is itself.
+    fn rests(&self, owner: usize) -> bool {
+        self.shows && self.shared.proc(owner).rests.load(SeqCst) != 0
+    }
+
     /// What a process is to tell of files (`shm::ALL_FILES` and its like), for this one; and for all together.
     pub(super) fn wishes(&self, proc: usize, wish: u32) -> u32 {
         let Some(wishes) = self.wishes.get(proc) else {
             return wish;
         };
-        wishes[usize::from(self.shows)].store(wish, Relaxed);
+        let served = if self.shows && wish != 0 {
+            shm::SERVED
+        } else {
+            0
+        };
+        wishes[usize::from(self.shows)].store(wish | served, Relaxed);
         wishes.iter().fold(0, |all, w| all | w.load(Relaxed))
     }
 
@@ -217,7 +229,7 @@ impl Client for Link {
     /// As long as the process may do just what this one may.
     fn permits(&self, owner: usize) -> bool {
         let watched = self.shared.header().watched.load(Relaxed) != 0;
-        !watched && !self.is_held_back() && self.shared.stands(owner)
+        !watched && !self.is_held_back() && !self.rests(owner) && self.shared.stands(owner)
     }
 
     fn is_untouchable(&self, file: InodeKey) -> bool {
@@ -229,8 +241,8 @@ impl Client for Link {
         owners.get(owner).map(|o| o.load(SeqCst))
     }
 
-    fn note(&self, owner: usize) -> Option<Box<dyn Send>> {
-        let note = Note::new(self.shared.clone(), Some(owner), self.shows)?;
+    fn note(&self, owner: usize, name: &OsStr) -> Option<Box<dyn Send>> {
+        let note = Note::ahead(self.shared.clone(), owner, name.as_bytes())?;
         Some(Box::new(note))
     }
 
@@ -239,7 +251,8 @@ impl Client for Link {
         let entry = self.shared.proc(owner);
         let departs = entry.departs.load(SeqCst) != 0;
         let starts = entry.start_wanted.load(SeqCst) != entry.start_done.load(SeqCst);
-        !departs && !starts && self.life(owner) == life && !self.held_back.load(SeqCst)
+        let goes_on = !departs && !starts && !self.rests(owner);
+        goes_on && self.life(owner) == life && !self.held_back.load(SeqCst)
     }
 
     fn done(&self, owner: usize, found: Vec<Found>) {

@@ -99,8 +99,13 @@ impl Desk {
                 near = Near::default();
                 self.tell(owner, &mut found, &mut done);
             }
+            self.close_left();
         }
         self.tell(owner, &mut found, &mut done);
+    }
+
+    /// Closes what was let go of and asks a server for that.
+    fn close_left(&self) {
         let left = std::mem::take(&mut *lock(&self.left));
         if !left.is_empty() {
             let _asks = self.under_way.begin();
@@ -231,7 +236,7 @@ impl Desk {
     ) -> Option<u64> {
         let client = &self.client;
         let life = client.life(owner);
-        let note = client.note(owner)?;
+        let note = client.note(owner, opening.place.name())?;
         let (found, waited) = self.lately.finds(|| self.find(owner, opening.place, near));
         let (found, len) = found?;
         if let Some(server) = &self.server {
@@ -308,9 +313,9 @@ impl Desk {
 
     /// The file that an entry leads to, if it is the one that was listed and may be opened, and its length.
     fn find(&self, owner: usize, place: &Place, near: &mut Near) -> Option<(OwnedFd, u64)> {
-        let parent = near.open(&place.dir, || self.client.note(owner))?;
-        let name = place.dir.entries[place.entry].name.as_os_str();
-        let found = find(parent, name).ok()?;
+        let dir = place.dir.path.file_name().unwrap_or_default();
+        let parent = near.open(&place.dir, || self.client.note(owner, dir))?;
+        let found = find(parent, place.name()).ok()?;
         let st = raw::status(found.as_raw_fd()).ok()?;
         let key = InodeKey::new(st.st_dev, st.st_ino);
         let regular = FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
@@ -454,7 +459,7 @@ impl Bench<'_> {
     ) -> Option<u64> {
         let (desk, client) = (self.desk, &self.desk.client);
         let life = client.life(self.owner);
-        let note = client.note(self.owner)?;
+        let note = client.note(self.owner, OsStr::new(""))?;
         let mut way = self.way.as_ref()?.borrow_mut();
         if !self.permits() {
             return None;

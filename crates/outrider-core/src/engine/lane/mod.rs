@@ -13,7 +13,7 @@ mod server;
 mod turns;
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -163,8 +163,8 @@ pub trait Client: Send + Sync {
     fn is_untouchable(&self, file: InodeKey) -> bool;
     /// What tells an owner from a later one with the same number.
     fn life(&self, owner: usize) -> Option<u32>;
-    /// A file is about to be opened: what ends with our hold on it. `None`: it may not be.
-    fn note(&self, owner: usize) -> Option<Box<dyn Send>>;
+    /// A file or directory of this name is about to be opened: what ends with our hold on it. `None`: it may not be.
+    fn note(&self, owner: usize, name: &OsStr) -> Option<Box<dyn Send>>;
     /// Whether a file that is open now, and known to be, may be held for the owner of this life.
     fn may_hold(&self, owner: usize, life: Option<u32>) -> bool;
     /// Calls were made, some one after the other.
@@ -542,7 +542,7 @@ mod tests {
         fn life(&self, owner: usize) -> Option<u32> {
             Some(owner as u32)
         }
-        fn note(&self, _: usize) -> Option<Box<dyn Send>> {
+        fn note(&self, _: usize, _: &OsStr) -> Option<Box<dyn Send>> {
             Some(Box::new(()))
         }
         fn may_hold(&self, owner: usize, life: Option<u32>) -> bool {
