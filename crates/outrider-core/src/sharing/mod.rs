@@ -30,9 +30,9 @@ pub(crate) const REST: Duration = Duration::from_secs(1);
 /// `get_init_ra_size` and `get_next_ra_size`).
 pub(crate) const ANEW: u64 = 3;
 /// While nothing more is issued, so that all arrives, it is asked so soon again whether it has …
-const HOLD: Duration = Duration::from_micros(100);
+const DRAIN_LOOK: Duration = Duration::from_micros(100);
 /// … and no longer than this.
-const HELD: Duration = LATER;
+const DRAIN_MOST: Duration = LATER;
 /// Processes beyond which nobody is looked for: the look would cost more than it brings.
 pub(crate) const MOST: usize = 32;
 
@@ -151,7 +151,7 @@ impl DeviceSharing {
             Sharing::Shared => true,
         };
         match self.disks.iter().all(known) {
-            _ if !self.held.is_empty() => HOLD,
+            _ if !self.held.is_empty() => DRAIN_LOOK,
             true => LATER,
             false => LOOK,
         }
@@ -164,7 +164,7 @@ impl DeviceSharing {
             return;
         }
         let held = std::mem::take(&mut self.held);
-        if since < HELD && held.iter().any(|device| engine.is_asked(*device)) {
+        if since < DRAIN_MOST && held.iter().any(|device| engine.is_asked(*device)) {
             self.held = held;
             return;
         }
