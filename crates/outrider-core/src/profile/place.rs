@@ -19,22 +19,6 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use crate::fetch::{leaves_access_time, reopen};
 use crate::lock;
 
-/// Types of file systems of which nothing is asked by looking at where they are mounted.
-const SERVERS: [&str; 12] = [
-    "nfs",
-    "cifs",
-    "smb3",
-    "9p",
-    "ceph",
-    "fuse",
-    "afs",
-    "lustre",
-    "glusterfs",
-    "virtiofs",
-    "ncpfs",
-    "coda",
-];
-
 /// Links in a path, as the kernel has it.
 pub(super) const LINKS: usize = 40;
 
@@ -157,9 +141,7 @@ impl Places {
             return *known;
         }
         let find = || {
-            let served = |m: &Mount| {
-                m.fs_type == "autofs" || SERVERS.iter().any(|s| m.fs_type.starts_with(s))
-            };
+            let served = |m: &Mount| m.fs_type == "autofs" || m.is_served();
             // To look where something is mounted below a server asks that, too.
             let mut above = at.ancestors().map(|p| self.mounts.get(p.as_os_str()));
             if above.any(|mount| mount.is_some_and(served)) {
