@@ -12,6 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
+use outrider_sys::look_up::look_up;
 use outrider_sys::raw;
 use outrider_sys::units::InodeKey;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -130,9 +131,7 @@ impl Places {
 
     /// What is mounted at a place, opened without any right. Where something is mounted there are no links on the way, and there are none now.
     fn root(at: &Path) -> Option<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(CWD, at, flags, Mode::empty(), resolve).ok()
+        look_up(at).map(OwnedFd::from)
     }
 
     /// The `st_dev` of what is mounted at a place, if it is looked at.
