@@ -1228,6 +1228,8 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
             // Only the first service hands anything on to it, which it knows by the token.
             header.begin(mode, config.files.min_size.0, token);
             heir.level.store(level, Relaxed);
+            // Who connects is to find that it is this process which listens.
+            let _ = handover::listen_at(own.socket());
             let (own, mut config) = (Arc::new(own), config.clone());
             // Who goes through trees opens files by name.
             config.files.walk &= !standing::is_apart();

@@ -15,7 +15,7 @@ use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
 use outrider_sys::look_up::look_up;
 use outrider_sys::raw;
 use outrider_sys::units::InodeKey;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::fetch::{leaves_access_time, reopen};
 use crate::lock;
