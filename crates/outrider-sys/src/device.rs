@@ -472,14 +472,17 @@ impl MountTable {
 /// Looks at the mounts that this process sees now; at none where `/proc` is not mounted.
 pub fn with_mounts<T>(look: impl FnOnce(&[Mount]) -> T) -> T {
     thread_local! {
-        // A thread may have a descriptor table of its own.
-        static TABLE: RefCell<Option<MountTable>> = const { RefCell::new(None) };
+        // A thread may have a descriptor table of its own, and so has a child, whose mounts may be others, too.
+        static TABLE: RefCell<Option<(u32, MountTable)>> = const { RefCell::new(None) };
     }
+    let own = raw::getpid();
     TABLE.with_borrow_mut(|table| {
-        if table.is_none() {
-            *table = MountTable::open().ok();
+        if table.as_ref().is_none_or(|(of, _)| *of != own) {
+            let new = MountTable::open().ok().map(|new| (own, new));
+            // What had that number may be closed, and another file have it.
+            std::mem::forget(std::mem::replace(table, new));
         }
-        look(table.as_mut().map_or(&[], MountTable::mounts))
+        look(table.as_mut().map_or(&[], |(_, table)| table.mounts()))
     })
 }
 
@@ -567,6 +570,26 @@ mod tests {
             assert_eq!(unsafe { libc::umount(place.as_ptr()) }, 0);
             assert!(!holds() && !holds());
         }
+    }
+
+    /// A child that has closed what its parent had open sees its mounts all the same.
+    #[test]
+    fn children_have_a_table_of_their_own() {
+        let count = || with_mounts(<[Mount]>::len);
+        let all = count();
+        // SAFETY: the child closes what is its own and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: likewise.
+            unsafe {
+                libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
+                libc::_exit(i32::from(count() != all));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: our own child, and a status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(all > 0 && status == 0, "{all} mounts, {status}");
     }
 
     #[test]

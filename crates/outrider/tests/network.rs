@@ -544,7 +544,6 @@ time.sleep(.3)";
         mount.signal(Signal::STOP);
         drop(run.stdin.take());
         ends_with_all_figures(&dir, run, &mount);
-        mount.end();
     }
 }
 
@@ -588,5 +587,4 @@ time.sleep(3)";
     let run = outrider_run(&dir, &["--config=config.toml", "--report=r.json"], &argv);
     let run = { run }.spawn().unwrap();
     ends_with_all_figures(&dir, run, &mount);
-    mount.end();
 }
