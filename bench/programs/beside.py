@@ -2,9 +2,10 @@
 """What a foreign reader finds ahead of his reads: a command on a cold emulated disk beside one that reads 4 KiB at random (beside.c), alone and under `outrider run`, in turns.
 
     outrider-lab disk up --size 2G --mount DIR nvme
-    beside.py --dir DIR --outrider OUTRIDER [--before OUTRIDER] [--runs 9] [--jsonl FILE] [--direct US] seq|cat|cp|tac|walk|hints
+    beside.py --dir DIR --outrider OUTRIDER [--before OUTRIDER] [--runs 9] [--jsonl FILE] [--direct US] seq|cat|cp|tac|walk|hints|streams
 
-DIR/stream (512 MB), DIR/foreign (256 MB) and DIR/tree are made the first time. walk is grep -r of the tree, then find; hints is a WILLNEED of 8 MiB, again and again. With
+DIR/stream (512 MB), DIR/foreign (256 MB) and DIR/tree are made the first time. walk is grep -r of the tree, then find; hints is a WILLNEED of 8 MiB, again and again; streams are
+four dd, each of a quarter of the file. With
 --direct the foreign reader reads around the cache, with a pause of so many µs after each read. Medians: the seconds of the command, the reader's p50 and p99 (µs), and of the disk's own record of requests how long the
 reader's took (p99, µs), and the KiB of all others that were on their way when one of them came (mean, p99). These depend less, or not at all, on how soon a busy machine wakes whom. Needs root and
 a C compiler.
@@ -18,7 +19,7 @@ parser.add_argument("--before")
 parser.add_argument("--runs", type=int, default=9)
 parser.add_argument("--jsonl")
 parser.add_argument("--direct", metavar="US")
-parser.add_argument("what", choices=["seq", "cat", "cp", "tac", "walk", "hints"])
+parser.add_argument("what", choices=["seq", "cat", "cp", "tac", "walk", "hints", "streams"])
 args = parser.parse_args()
 
 here, bin = os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.abspath(args.outrider))
@@ -45,7 +46,8 @@ for at in range(0, size, 8 << 20):
     for block in range(at, min(at + (8 << 20), size), 64 << 10):
         os.pread(f, 64 << 10, block)
 """
-command = {"seq": [bin + "/outrider-work", "read", "--pattern", "seq", stream], "cat": ["cat", stream], "cp": ["cp", stream, copy], "tac": ["tac", stream], "walk": ["sh", "-c", f"grep -rc nothing {tree}; find {tree}"], "hints": [sys.executable, "-c", hints, stream]}[args.what]
+quarters = f"for i in 0 1 2 3; do dd if={stream} bs=128K skip=$((i * 1024)) count=1024 of=/dev/null 2>&- & done; wait"
+command = {"seq": [bin + "/outrider-work", "read", "--pattern", "seq", stream], "cat": ["cat", stream], "cp": ["cp", stream, copy], "tac": ["tac", stream], "walk": ["sh", "-c", f"grep -rc nothing {tree}; find {tree}"], "hints": [sys.executable, "-c", hints, stream], "streams": ["sh", "-c", quarters]}[args.what]
 columns = {"stock": [], "before": [args.before or "", "run", "--"], "now": [args.outrider, "run", "--"]}
 if not args.before:
     del columns["before"]

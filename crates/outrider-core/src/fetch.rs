@@ -10,7 +10,6 @@
 //! pipe or a device now is never really opened.
 
 use outrider_sys::units::DeviceId;
-use std::cell::RefCell;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +19,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 use std::sync::{Mutex, PoisonError};
 
-use outrider_sys::device::{Device, Mount, MountTable, mounts_of};
+use outrider_sys::device::{Device, Mount, above, mounts_of, with_mounts};
+use outrider_sys::look_up::look_up;
 use outrider_sys::raw::{self, Fd};
 use outrider_sys::{seccomp, standing};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -187,13 +187,19 @@ pub fn is_open(wanted: Wanted, slot: &Slot, generation: u32) -> bool {
     while_open(slot, generation, 0, open).is_some()
 }
 
-/// The same for a file without a descriptor, by the name that it had.
-pub fn by_name(name: &Path, dev: u64, ino: u64) -> Option<(Fd, u64)> {
-    if !name.is_absolute() || standing::is_apart() {
+/// What has this name, found without any right, and what is known of it: no server is asked. `None`, too, where names of programs mean something else here.
+pub fn find(name: &Path) -> Option<(Fd, libc::stat)> {
+    if standing::is_apart() {
         return None;
     }
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let found = rustix::fs::openat(CWD, name, flags, Mode::empty()).ok()?;
+    let found = look_up(name)?;
+    let st = raw::status(found.as_raw_fd()).ok()?;
+    Some((found, st))
+}
+
+/// The same as [`fetch`] for a file without a descriptor, by the name that it had.
+pub fn by_name(name: &Path, dev: u64, ino: u64) -> Option<(Fd, u64)> {
+    let (found, _) = find(name)?;
     let (found, size) = checked(found, dev, ino)?;
     open(&found).ok().map(|fd| (fd, size))
 }
@@ -289,12 +295,15 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
             let (major, minor) = text.split_whitespace().nth(3)?.split_once(':')?;
             let [major, minor] = [major, minor].map(|n| u32::from_str_radix(n, 16).ok());
             let dev = rustix::fs::makedev(major?, minor?);
-            if server(pid, DeviceId(dev), &name).is_some() {
+            let served = |dev| server(pid, DeviceId(dev), &name).is_some();
+            if served(dev) {
                 return None;
             }
-            let st = rustix::fs::stat(&name).ok()?;
+            // Another file may have that name by now, on another file system.
+            let (_, st) = find(&name)?;
             let regular = st.st_mode & libc::S_IFMT == libc::S_IFREG;
-            return regular.then_some((name, st.st_dev, st.st_ino, st.st_size as u64));
+            let fit = regular && (st.st_dev == dev || !served(st.st_dev));
+            return fit.then_some((name, st.st_dev, st.st_ino, st.st_size as u64));
         }
         if start > address {
             return None;
@@ -358,34 +367,7 @@ impl Source {
 
 /// Whether others notice that a file is open where this device is: NFS and FUSE keep an unlinked one under another name until it is closed.
 pub fn shows_opens(device: &Device) -> bool {
-    device.mount.as_ref().is_some_and(is_served)
-}
-
-/// Whether a mount's files are a server's, which is asked to open them and may not answer, and at which it shows that they are open.
-fn is_served(mount: &Mount) -> bool {
-    const KINDS: [&str; 20] = [
-        "nfs",
-        "fuse",
-        "cifs",
-        "smb",
-        "9p",
-        "ceph",
-        "virtiofs",
-        "afs",
-        "kafs",
-        "coda",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "orangefs",
-        "pvfs",
-        "vboxsf",
-        "vmhgfs",
-        "prl_fs",
-        "ncpfs",
-        "glusterfs",
-    ];
-    KINDS.iter().any(|k| mount.fs_type.starts_with(k))
+    device.mount.as_ref().is_some_and(Mount::is_served)
 }
 
 /// The mount of a server's files, if file system `id`, on which process `pid` has a file of this name, is one, or an overlay over one. Nothing is asked of the file
@@ -394,21 +376,13 @@ pub fn server(pid: u32, id: DeviceId, name: &Path) -> Option<Mount> {
     // What this process sees under that number is the same file system, whoever has it; where an overlay's layers lie may differ.
     let seen = known_mount(id);
     if let Some(mount) = seen.as_ref().filter(|m| m.fs_type != "overlay") {
-        return is_served(mount).then(|| mount.clone());
+        return mount.is_served().then(|| mount.clone());
     }
     let mounts = mounts_of(pid);
-    let above = |name: &Path| {
-        let holds = |m: &&Mount| name.starts_with(&m.mount_point);
-        // Of several at one place the last one is seen.
-        mounts
-            .iter()
-            .filter(holds)
-            .max_by_key(|m| m.mount_point.as_os_str().len())
-    };
     let by_number = mounts.iter().rev().find(|m| m.dev == id);
-    let mount = match by_number.or(seen.as_ref()).or_else(|| above(name)) {
+    let mount = match by_number.or(seen.as_ref()).or_else(|| above(name, &mounts)) {
         // btrfs and overlays have numbers of their own for parts of themselves; nothing else lies between the mount and the name.
-        Some(mount) if mount.dev == id || is_served(mount) || is_device(name, id) => mount,
+        Some(mount) if mount.dev == id || mount.is_served() || is_device(name, id) => mount,
         _ if id.major() != 0 || id == memory_of_the_kernel()? => return None,
         // It is mounted nowhere any more, or only where this process can't see: a server's, for all that is known.
         _ => {
@@ -423,40 +397,17 @@ pub fn server(pid: u32, id: DeviceId, name: &Path) -> Option<Mount> {
             });
         }
     };
-    let is_layered = mount.fs_type == "overlay" && {
-        let options = mount.options.split(',').filter_map(|o| o.split_once('='));
-        let dirs = options.filter(|(name, _)| ["lowerdir", "upperdir"].contains(name));
-        let mut dirs = dirs.flat_map(|(_, dirs)| dirs.split(':'));
-        dirs.any(|dir| above(Path::new(dir)).is_some_and(is_served))
-    };
-    (is_layered || is_served(mount)).then(|| mount.clone())
+    (mount.is_served() || mount.has_served_layers(&mounts)).then(|| mount.clone())
 }
 
 /// What is mounted last with this number, as far as this process sees.
 fn known_mount(id: DeviceId) -> Option<Mount> {
-    thread_local! {
-        // A thread may have a descriptor table of its own.
-        static TABLE: RefCell<Option<MountTable>> = const { RefCell::new(None) };
-    }
-    TABLE.with_borrow_mut(|table| {
-        if table.is_none() {
-            *table = MountTable::open().ok();
-        }
-        let mounts = table.as_mut()?.mounts();
-        mounts.iter().rev().find(|m| m.dev == id).cloned()
-    })
+    with_mounts(|mounts| mounts.iter().rev().find(|m| m.dev == id).cloned())
 }
 
 /// Whether a file of this name lies on file system `id`; where the name means something else here it doesn't.
-pub(crate) fn is_device(name: &Path, id: DeviceId) -> bool {
-    use rustix::fs::{AtFlags, StatxFlags};
-    if standing::is_apart() {
-        return false;
-    }
-    let quiet = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let flags = quiet | AtFlags::SYMLINK_NOFOLLOW;
-    rustix::fs::statx(CWD, name, flags, StatxFlags::TYPE)
-        .is_ok_and(|st| (st.stx_dev_major, st.stx_dev_minor) == (id.major(), id.minor()))
+fn is_device(name: &Path, id: DeviceId) -> bool {
+    find(name).is_some_and(|(_, st)| st.st_dev == id.0)
 }
 
 /// The file system of memory that has no name (memfd_create(2)), which is mounted nowhere. `None` where that can't be known.

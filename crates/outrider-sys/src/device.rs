@@ -5,6 +5,7 @@
 //! have a backing-device entry with a readahead size under `/sys/class/bdi`. What sysfs declares is not
 //! always true (virtio claims to rotate): treat it as a first guess, to be corrected by measurement.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
+use crate::look_up::{disk_named, look_up_among};
 use crate::raw::Fd;
 use crate::units::{DeviceId, PAGE};
 use crate::{raw, text};
@@ -55,6 +57,51 @@ pub struct Mount {
     pub source: PathBuf,
     /// Options of the file system, separated by commas.
     pub options: String,
+}
+
+impl Mount {
+    /// Whether its files are a server's, which is asked to open them and may not answer, and at which it shows that they are open.
+    pub fn is_served(&self) -> bool {
+        const KINDS: [&str; 20] = [
+            "nfs",
+            "fuse",
+            "cifs",
+            "smb",
+            "9p",
+            "ceph",
+            "virtiofs",
+            "afs",
+            "kafs",
+            "coda",
+            "lustre",
+            "gpfs",
+            "beegfs",
+            "orangefs",
+            "pvfs",
+            "vboxsf",
+            "vmhgfs",
+            "prl_fs",
+            "ncpfs",
+            "glusterfs",
+        ];
+        KINDS.iter().any(|k| self.fs_type.starts_with(k))
+    }
+
+    /// Whether it is an overlay over a server's files, as far as these mounts tell.
+    pub fn has_served_layers(&self, mounts: &[Mount]) -> bool {
+        let options = self.options.split(',').filter_map(|o| o.split_once('='));
+        let dirs = options.filter(|(name, _)| ["lowerdir", "upperdir"].contains(name));
+        let mut dirs = dirs.flat_map(|(_, dirs)| dirs.split(':'));
+        let is_served = |dir| above(Path::new(dir), mounts).is_some_and(Mount::is_served);
+        self.fs_type == "overlay" && dirs.any(is_served)
+    }
+}
+
+/// The one of these mounts in which a name lies; of several at one place the last one is seen.
+pub fn above<'a>(name: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let holds = |m: &&Mount| name.starts_with(&m.mount_point);
+    let length = |m: &&Mount| m.mount_point.as_os_str().len();
+    mounts.iter().filter(holds).max_by_key(length)
 }
 
 /// What sysfs tells about a block device's queue.
@@ -158,10 +205,7 @@ impl Device {
         };
         // btrfs and others with an anonymous number of their own name the device as their source.
         if block.is_none() && mount.source.starts_with("/dev") {
-            block = rustix::fs::stat(&mount.source)
-                .ok()
-                .filter(|st| rustix::fs::FileType::from_raw_mode(st.st_mode).is_block_device())
-                .map(|st| DeviceId(st.st_rdev));
+            block = disk_named(&mount.source);
         }
         if let Some(block) = block {
             device.fill_from_sysfs(block);
@@ -265,9 +309,12 @@ fn overlay_layer(mount: &Mount, depth: u32) -> Option<Device> {
     let layers = option("upperdir")
         .into_iter()
         .chain(option("lowerdir")?.split(':'));
-    layers
-        .filter_map(|dir| Device::find(CWD, dir, AtFlags::empty(), depth + 1).ok())
-        .find(|d| d.id != mount.dev)
+    let mounts = mounts();
+    let find = |dir| {
+        let dir = look_up_among(Path::new(dir), &mounts)?;
+        Device::find(dir, c"", AtFlags::EMPTY_PATH, depth + 1).ok()
+    };
+    layers.filter_map(find).find(|d| d.id != mount.dev)
 }
 
 /// Whether the files of the file system on which `fd` is, with device number `dev` (an `st_dev`), lie on a disk: it has the number of one, or is
@@ -422,6 +469,23 @@ impl MountTable {
     }
 }
 
+/// Looks at the mounts that this process sees now; at none where `/proc` is not mounted.
+pub fn with_mounts<T>(look: impl FnOnce(&[Mount]) -> T) -> T {
+    thread_local! {
+        // A thread may have a descriptor table of its own, and so has a child, whose mounts may be others, too.
+        static TABLE: RefCell<Option<(u32, MountTable)>> = const { RefCell::new(None) };
+    }
+    let own = raw::getpid();
+    TABLE.with_borrow_mut(|table| {
+        if table.as_ref().is_none_or(|(of, _)| *of != own) {
+            let new = MountTable::open().ok().map(|new| (own, new));
+            // What had that number may be closed, and another file have it.
+            std::mem::forget(std::mem::replace(table, new));
+        }
+        look(table.as_mut().map_or(&[], |(_, table)| table.mounts()))
+    })
+}
+
 fn parse_mounts(bytes: &[u8]) -> Vec<Mount> {
     bytes
         .split(|b| *b == b'\n')
@@ -506,6 +570,26 @@ mod tests {
             assert_eq!(unsafe { libc::umount(place.as_ptr()) }, 0);
             assert!(!holds() && !holds());
         }
+    }
+
+    /// A child that has closed what its parent had open sees its mounts all the same.
+    #[test]
+    fn children_have_a_table_of_their_own() {
+        let count = || with_mounts(<[Mount]>::len);
+        let all = count();
+        // SAFETY: the child closes what is its own and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: likewise.
+            unsafe {
+                libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
+                libc::_exit(i32::from(count() != all));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: our own child, and a status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(all > 0 && status == 0, "{all} mounts, {status}");
     }
 
     #[test]

@@ -137,6 +137,16 @@ pub fn listen() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Has this process listen at a socket that another one has made: to who connects from here on the kernel shows this one (see [`send`]).
+pub fn listen_at(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let fd = socket.as_raw_fd() as usize;
+    // SAFETY: numbers only.
+    match unsafe { syscall6(libc::SYS_listen, fd, BACKLOG, 0, 0, 0, 0) } {
+        0 => Ok(()),
+        r => Err(io::Error::from_raw_os_error(-r as i32)),
+    }
+}
+
 /// The name of a socket that [`listen`] has made.
 pub fn name_of(socket: BorrowedFd<'_>) -> Option<[u8; NAME_BYTES]> {
     let mut address = Address([0; ADDRESS_BYTES]);

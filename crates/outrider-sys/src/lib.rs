@@ -11,6 +11,7 @@ pub mod extent;
 pub mod handover;
 pub mod kernel_cache;
 pub mod life;
+pub mod look_up;
 pub mod mapped;
 pub mod memory;
 pub mod pagemap;

@@ -6,7 +6,7 @@
 //! of zero or more, or a negated errno.
 
 use core::arch::asm;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// An open descriptor that is closed by a bare system call.
 ///
@@ -18,6 +18,15 @@ pub struct Fd(RawFd);
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Self {
         Fd(fd.into_raw_fd())
+    }
+}
+
+impl From<Fd> for OwnedFd {
+    fn from(fd: Fd) -> Self {
+        let number = fd.0;
+        core::mem::forget(fd);
+        // SAFETY: open, and nobody's any more.
+        unsafe { OwnedFd::from_raw_fd(number) }
     }
 }
 

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, readlinkat, statx};
 
+use crate::raw;
+
 /// See [`is_apart`].
 static APART: AtomicBool = AtomicBool::new(false);
 
@@ -429,6 +431,9 @@ impl Watch {
         crate::child::die_with_parent();
         // SAFETY: numbers only.
         unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+        if !is_proc() {
+            return Err(io::Error::other("its /proc is not the kernel's"));
+        }
         let names = numbers("NSpid:", 10);
         let is_it =
             |n: &u64| began.is_some() && Watch::of(*n as u32).is_ok_and(|w| w.began() == began);
@@ -461,6 +466,13 @@ impl Watch {
         File::from(file).read_to_end(&mut text).ok()?;
         Some(Stat::new(&text))
     }
+}
+
+/// Whether at /proc there is what the kernel shows of processes, and not what a program has put there.
+fn is_proc() -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let found = openat(CWD, "/proc", flags, Mode::empty());
+    found.is_ok_and(|proc| raw::file_system(proc.as_raw_fd()) == libc::PROC_SUPER_MAGIC)
 }
 
 /// /proc/PID/stat.

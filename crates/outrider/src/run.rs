@@ -1228,6 +1228,8 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
             // Only the first service hands anything on to it, which it knows by the token.
             header.begin(mode, config.files.min_size.0, token);
             heir.level.store(level, Relaxed);
+            // Who connects is to find that it is this process which listens.
+            let _ = handover::listen_at(own.socket());
             let (own, mut config) = (Arc::new(own), config.clone());
             // Who goes through trees opens files by name.
             config.files.walk &= !standing::is_apart();
@@ -1347,10 +1349,12 @@ fn conclude(shared: &Shared, service: Option<i32>) {
     go_on(pid);
     header.finish.store(1, Release);
     shared.knock();
-    await_end(shared, shared, pid);
+    // All of them have the same time: each may be kept from its end by somebody else.
+    let until = Instant::now() + LETTING_GO;
+    await_end(shared, shared, pid, until);
     for heir in &heirs {
         let pid = heir.header().heir.pid.load(Acquire) as i32;
-        await_end(shared, heir, pid);
+        await_end(shared, heir, pid, until);
         shared.gather(heir);
     }
     // A service's root directory and mounts may be those of a program: they can be unmounted once it has ended, which it has all but done. One that serves what
@@ -1363,11 +1367,16 @@ fn conclude(shared: &Shared, service: Option<i32>) {
     }
 }
 
+/// So long a service may take to let go of all at the end of a run.
+const LETTING_GO: Duration = Duration::from_secs(2);
+
 /// Waits until the figures that a service, process `pid`, keeps in `its` are final.
-fn await_end(shared: &Shared, its: &Shared, pid: i32) {
+fn await_end(shared: &Shared, its: &Shared, pid: i32, until: Instant) {
     let (header, finish) = (shared.header(), &its.header().finish);
-    for _ in 0..100 {
-        if finish.load(Acquire) == 2 {
+    while finish.load(Acquire) != 2 {
+        if Instant::now() >= until {
+            end_service(pid);
+            header.lose(lost::SERVICE_SILENT);
             return;
         }
         raw::futex_wait(finish, 1, 20_000);
@@ -1380,8 +1389,6 @@ fn await_end(shared: &Shared, its: &Shared, pid: i32) {
             return;
         }
     }
-    end_service(pid);
-    header.lose(lost::SERVICE_SILENT);
 }
 
 /// Has a service go on that somebody has stopped.

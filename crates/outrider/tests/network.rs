@@ -477,3 +477,114 @@ fn disks_below_silent_servers_hold_nobody_up() {
     assert!(unmounted.unwrap().success());
     mount.end();
 }
+
+/// S1, B12: where a server that doesn't answer is mounted over files that a program has mapped, has read before or goes through, nobody asks it but who has it as
+/// its own: the service stays with the run.
+#[test]
+fn silent_servers_over_what_programs_know_are_not_asked() {
+    const TEST: &str = "silent_servers_over_what_programs_know_are_not_asked";
+    const HIDDEN: &str = "print('ready', flush=True); sys.stdin.readline()";
+    const MAPS: &str = "f = os.open('mnt/file', os.O_RDONLY)
+for i in range(10): os.pread(f, 4096, i * 300000)
+HIDDEN
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+for _ in range(20):
+    again = os.open(f'/proc/self/fd/{f}', os.O_RDONLY)
+    at = libc.mmap(None, ctypes.c_size_t(4 << 20), 1, 1, again, ctypes.c_size_t(0))
+    os.close(again)
+    for i in range(64): ctypes.string_at(at + i * 4096, 1)
+time.sleep(.3)";
+    // It is looked who else reads it, half of a second after its last read.
+    const READS: &str = "with open('mnt/file', 'rb') as f: f.read()
+HIDDEN
+time.sleep(3)";
+    const WALKS: &str = "names = sorted(os.listdir('mnt/tree'))
+at = os.open('mnt/tree', os.O_RDONLY)
+for i, name in enumerate(names):
+    f = os.open(name, os.O_RDONLY, dir_fd=at)
+    os.read(f, 30000)
+    os.close(f)
+    if i == 150: HIDDEN
+time.sleep(.3)";
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        return skip(TEST, "needs root and /dev/fuse");
+    }
+    let dir = fresh(TEST);
+    let mnt = dir.join("mnt");
+    fs::create_dir_all(mnt.join("tree")).unwrap();
+    fs::create_dir_all(dir.join("shown")).unwrap();
+    fs::write(mnt.join("file"), Random(9).bytes(8 << 20)).unwrap();
+    for i in 0..400 {
+        let name = mnt.join(format!("tree/{i:03}"));
+        fs::write(name, Random(i).bytes(20_000)).unwrap();
+    }
+    fs::write(dir.join("other"), Random(1).bytes(4 << 20)).unwrap();
+    fs::write(dir.join("config.toml"), "[reclaim]\ninactive_after_s = 1\n").unwrap();
+    for script in [MAPS, READS, WALKS] {
+        support::make_cold(&mnt);
+        support::make_cold(&mnt.join("tree"));
+        support::make_cold(&dir);
+        // The service is not without work after it.
+        let script = format!(
+            "import ctypes, os, sys, time\n{}\nwith open('other', 'rb') as f: f.read()",
+            script.replace("HIDDEN", HIDDEN)
+        );
+        let flags = ["--config=config.toml", "--report=r.json"];
+        let mut run = outrider_run(&dir, &flags, &["python3", "-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = BufReader::new(run.stdout.take().unwrap());
+        out.read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+        let mount = Mount::of(TEST, &dir, &["--valid-s", "0"]).unwrap();
+        mount.signal(Signal::STOP);
+        drop(run.stdin.take());
+        ends_with_all_figures(&dir, run, &mount);
+    }
+}
+
+/// The run ends although the server doesn't answer, and the service had its figures ready.
+fn ends_with_all_figures(dir: &Path, mut run: Child, mount: &Mount) {
+    let status = support::wait_for(support::PATIENCE, || run.try_wait().unwrap());
+    mount.signal(Signal::CONT);
+    let status = status.unwrap_or_else(|| {
+        let _ = run.kill();
+        panic!("it hangs")
+    });
+    assert!(status.success());
+    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+    let lost = report["lost"].to_string();
+    assert!(!lost.contains("helper"), "{lost}");
+}
+
+/// S1: what a program has read in another process namespace is looked up by its name nowhere, also not to see who else reads it: among the service's mounts that name may
+/// lead to a server, which doesn't answer.
+#[test]
+fn names_of_containers_lead_to_no_server() {
+    const TEST: &str = "names_of_containers_lead_to_no_server";
+    const READ: &str = "import os, time
+f = os.open('mnt/file', os.O_RDONLY)
+for at in reversed(range(0, 8 << 20, 16384)): os.pread(f, 16384, at)
+os.close(f)
+time.sleep(3)";
+    let dir = fresh(TEST);
+    for name in ["mnt", "shown", "within"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    fs::write(dir.join("within/file"), Random(9).bytes(8 << 20)).unwrap();
+    fs::write(dir.join("config.toml"), "[reclaim]\ninactive_after_s = 1\n").unwrap();
+    let Some(mount) = Mount::of(TEST, &dir, &["--valid-s", "0"]) else {
+        return;
+    };
+    mount.signal(Signal::STOP);
+    support::make_cold(&dir.join("within"));
+    let script = "umount -l mnt && mount --bind within mnt && exec python3 -c \"$0\"";
+    let argv = ["unshare", "-pfm", "--mount-proc", "sh", "-c", script, READ];
+    let run = outrider_run(&dir, &["--config=config.toml", "--report=r.json"], &argv);
+    let run = { run }.spawn().unwrap();
+    ends_with_all_figures(&dir, run, &mount);
+}

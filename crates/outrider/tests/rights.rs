@@ -130,7 +130,8 @@ print(os.getpid(), flush=True)
 sys.stdin.read()"
         );
         let argv = [wrapper, &["python3", "-c", &program]].concat();
-        let ours = outrider_run(dir, &[], &argv);
+        let report = format!("--report={}", dir.join("report.json").display());
+        let ours = outrider_run(dir, &[&report], &argv);
         let words = around.iter().map(OsStr::new).chain([ours.get_program()]);
         let mut words = words.chain(ours.get_args());
         let mut run = Command::new(words.next().unwrap());
@@ -445,4 +446,147 @@ for fd in os.listdir(f'/proc/{runner}/fd'):
         false => "not truncated\nnot truncated\n",
     };
     assert_eq!(output, expected);
+}
+
+/// Seconds after which a process that has told something is served, or is not.
+const LONG_ENOUGH: f64 = 1.5;
+
+/// The lines of a run's report about what was lost.
+fn lost(report: &Path) -> String {
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    report["lost"].to_string()
+}
+
+/// A socket at which somebody listens under this abstract name, as soon as nobody else does.
+fn listen_as(name: &str) -> std::os::fd::OwnedFd {
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    // SAFETY: zeros are an address of no family, which is filled in; a new descriptor; structures that outlive the calls.
+    unsafe {
+        let mut address: libc::sockaddr_un = std::mem::zeroed();
+        address.sun_family = libc::AF_UNIX as _;
+        let path = &mut address.sun_path[1..];
+        path.iter_mut()
+            .zip(name.bytes())
+            .for_each(|(to, byte)| *to = byte as _);
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, kind, 0));
+        let (fd, len) = (socket.as_raw_fd(), 3 + name.len());
+        support::wait_for(support::PATIENCE, || {
+            let r = libc::bind(fd, (&raw const address).cast(), len as _);
+            (r == 0).then_some(())
+        })
+        .unwrap();
+        let (on, size) = (1i32, size_of::<i32>());
+        let on = (&raw const on).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, on, size as _);
+        assert_eq!(libc::listen(fd, 16), 0);
+        socket
+    }
+}
+
+/// SPEC S1: who ends the service of his user and listens in its place gets no memory of a process that has more rights than he has.
+#[test]
+fn memory_is_handed_on_to_services_only() {
+    use outrider_sys::handover::{Arrival, Waiting};
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    const NAME: &str = "memory_is_handed_on_to_services_only";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "changes users");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    open_to_all(&dir);
+    let read = "import os
+f = os.open('bin.dat', os.O_RDONLY)
+for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)
+print('read', flush=True)
+os.read(0, 1)";
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups python3 -c \"$0\"";
+    let script = format!("{nobody}; {nobody}");
+    let report = dir.join("report.json");
+    let flag = format!("--report={}", report.display());
+    let mut run = outrider_run(&dir, &[&flag], &["sh", "-c", &script, read])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let runner = run.id() as i32;
+    let mut said = BufReader::new(run.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "read");
+    let is_nobodys = |pid: i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.contains("\nUid:\t65534")
+    };
+    let service = support::processes()
+        .into_iter()
+        .find(|p| (p.parent, p.name.as_str()) == (runner, "outrider") && is_nobodys(p.pid));
+    let service = service.unwrap().pid;
+    let sockets: Vec<String> = fs::read_dir(format!("/proc/{service}/fd"))
+        .unwrap()
+        .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
+        .filter_map(|link| {
+            let number = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            Some(number.to_owned())
+        })
+        .collect();
+    let all = fs::read_to_string("/proc/net/unix").unwrap();
+    let name = all.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(6);
+        let known = sockets.iter().any(|s| Some(s.as_str()) == words.next());
+        words.next()?.strip_prefix('@').filter(|_| known)
+    });
+    // The runner would find out at once that it has ended.
+    let send = |pid: i32, signal: i32| {
+        // SAFETY: numbers only.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    };
+    send(runner, libc::SIGSTOP);
+    send(service, libc::SIGKILL);
+    let socket = listen_as(name.unwrap());
+    let mut go = run.stdin.take().unwrap();
+    go.write_all(b"g").unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "read");
+    let mut waiting = Waiting::default();
+    let came = support::wait_for(LONG_ENOUGH, || match waiting.receive(socket.as_fd()) {
+        Arrival::Memory(handed) => Some(handed.message),
+        _ => None,
+    });
+    send(runner, libc::SIGCONT);
+    drop(go);
+    assert!(run.wait().unwrap().success());
+    assert!(came.is_none(), "somebody else got the memory: {came:?}");
+    assert!(lost(&report).contains("rights"), "{}", lost(&report));
+}
+
+/// SPEC S1: a service doesn't believe what a program has put in its root where the kernel shows processes.
+#[test]
+fn a_made_up_proc_is_not_believed() {
+    const NAME: &str = "a_made_up_proc_is_not_believed";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "mounts");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    fs::create_dir(dir.join("root")).unwrap();
+    // It shows what is true, of the processes that may come next, and might show anything.
+    let script = "mount --bind / root && mount -t tmpfs none root/proc && mount -t tmpfs none root/mnt && mkdir root/mnt/p && mount --bind /proc root/mnt/p && (
+cd root/proc; ln -s /mnt/p/self /mnt/p/mounts /mnt/p/thread-self .
+next=$(cut -d ' ' -f 5 /proc/loadavg); ln -s $(seq -f /mnt/p/%.0f $next $((next + 3000))) .) && exec \"$@\"";
+    let around = [
+        "unshare",
+        "-m",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ];
+    let file = dir.join("bin.dat");
+    let wrapper = ["chroot", dir.join("root").to_str().unwrap()].map(str::to_owned);
+    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+    let reader = Reader::within(&dir, &around, &wrapper, file.to_str().unwrap());
+    std::thread::sleep(std::time::Duration::from_secs_f64(LONG_ENOUGH));
+    assert!(reader.ends());
+    let lost = lost(&dir.join("report.json"));
+    assert!(lost.contains("rights"), "{lost}");
 }

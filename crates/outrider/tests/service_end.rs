@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use support::Data::{Big, Bin};
 use support::{PATIENCE, fresh_with, helper_of, outrider_run, program, wait_for};
@@ -164,6 +165,73 @@ fn a_service_that_is_always_stopped_ends_with_the_run() {
     // It may have had a moment that was long enough.
     println!("lost: {lost}");
     gone("the run is over", service);
+}
+
+/// SPEC S1: who stops the services of his own user, of which there are several, has the run wait for all of them no longer than for one.
+#[test]
+fn stopped_services_are_waited_for_together() {
+    const NAME: &str = "stopped_services";
+    if !support::is_root() {
+        return support::skip_unprivileged(NAME, "changes users");
+    }
+    let dir = fresh_with(NAME, &[Big, Bin]);
+    let reader = program("pread_many").display().to_string();
+    let script = format!(
+        "for group in 10 11 12 13; do setpriv --reuid 65534 --regid 65534 --groups $group {reader} big.dat 1000 - bin.dat >/dev/null; done; echo ready; cat"
+    );
+    let mut run = Midway::of(dir, &["sh", "-c", &script], "ready\n".to_owned());
+    let runner = run.runner.id() as i32;
+    let nobodys = |pid: i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.contains("\nUid:\t65534")
+    };
+    let services = || {
+        let all = support::processes().into_iter();
+        let found = all.filter(|p| p.parent == runner && p.name == "outrider" && nobodys(p.pid));
+        let found: Vec<i32> = found.map(|p| p.pid).collect();
+        (found.len() == 4).then_some(found)
+    };
+    let services = wait_for(PATIENCE, services).unwrap();
+    let (tell, stopped) = std::sync::mpsc::channel();
+    // Stopped as a debugger stops them: nobody else has them go on.
+    let ends = std::thread::spawn(move || {
+        let mut left = services;
+        for service in &left {
+            let none = std::ptr::null_mut::<libc::c_void>();
+            // SAFETY: numbers only; no status is wanted.
+            unsafe {
+                assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, *service, none, none), 0);
+                assert_eq!(
+                    libc::ptrace(libc::PTRACE_INTERRUPT, *service, none, none),
+                    0
+                );
+                libc::waitpid(*service, std::ptr::null_mut(), libc::__WALL);
+            }
+        }
+        tell.send(()).unwrap();
+        let mut ends = Vec::new();
+        while !left.is_empty() {
+            left.retain(|service| {
+                let (mut status, how) = (0, libc::__WALL | libc::WNOHANG);
+                // SAFETY: a number, and a status.
+                let changed = unsafe { libc::waitpid(*service, &mut status, how) } == *service;
+                let over = changed && libc::WIFSIGNALED(status);
+                ends.extend(over.then(Instant::now));
+                !over
+            });
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        ends
+    });
+    stopped.recv().unwrap();
+    let began = Instant::now();
+    println!("lost: {}", run.finish());
+    let ends = ends.join().unwrap();
+    let (first, last) = (ends.iter().min().unwrap(), ends.iter().max().unwrap());
+    assert!(
+        *last - *first < *first - began,
+        "{ends:?}, from {began:?} on"
+    );
 }
 
 /// The runner is killed: neither a service at work nor one that is stopped stays, and no more does one that had somebody to serve.

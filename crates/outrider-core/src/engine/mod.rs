@@ -30,7 +30,7 @@ use issue::become_background;
 pub use issue::{Failure, Handed, Issue, Noop, Readahead, Uring, ask, bring};
 pub use lane::{
     Bench, Call, Client, Errand, Found, LEAST_BLOCK, Lane, Listing, Names, Patience, Permit, Reads,
-    Server, Thread, modified_at,
+    Server, Thread, find_directory, modified_at,
 };
 pub use queue::{Awaited, Issuing, Job, Outcome};
 use queue::{Batch, Device, State};

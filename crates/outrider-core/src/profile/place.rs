@@ -12,28 +12,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
+use outrider_sys::look_up::look_up;
 use outrider_sys::raw;
 use outrider_sys::units::InodeKey;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::fetch::{leaves_access_time, reopen};
 use crate::lock;
-
-/// Types of file systems of which nothing is asked by looking at where they are mounted.
-const SERVERS: [&str; 12] = [
-    "nfs",
-    "cifs",
-    "smb3",
-    "9p",
-    "ceph",
-    "fuse",
-    "afs",
-    "lustre",
-    "glusterfs",
-    "virtiofs",
-    "ncpfs",
-    "coda",
-];
 
 /// Links in a path, as the kernel has it.
 pub(super) const LINKS: usize = 40;
@@ -146,9 +131,7 @@ impl Places {
 
     /// What is mounted at a place, opened without any right. Where something is mounted there are no links on the way, and there are none now.
     fn root(at: &Path) -> Option<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(CWD, at, flags, Mode::empty(), resolve).ok()
+        look_up(at).map(OwnedFd::from)
     }
 
     /// The `st_dev` of what is mounted at a place, if it is looked at.
@@ -157,9 +140,7 @@ impl Places {
             return *known;
         }
         let find = || {
-            let served = |m: &Mount| {
-                m.fs_type == "autofs" || SERVERS.iter().any(|s| m.fs_type.starts_with(s))
-            };
+            let served = |m: &Mount| m.fs_type == "autofs" || m.is_served();
             // To look where something is mounted below a server asks that, too.
             let mut above = at.ancestors().map(|p| self.mounts.get(p.as_os_str()));
             if above.any(|mount| mount.is_some_and(served)) {

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use super::kernel::Kernel;
 use super::{FileState, Service};
 use crate::clock::Moment;
+use crate::fetch;
 
 /// Files that are watched at most, of the least 8192 that a user may watch.
 const WATCHED: usize = 1024;
@@ -68,21 +69,13 @@ impl Watches {
 
     /// Begins to watch a file for being read, by its name: it need not be opened for that.
     pub(super) fn begin(&mut self, name: &Path, key: InodeKey) -> Option<i32> {
-        let leads_there = || {
-            let st = rustix::fs::lstat(name).ok();
-            st.is_some_and(|st| (st.st_dev, st.st_ino) == (key.dev, key.ino))
-        };
-        if !name.is_absolute() || !leads_there() {
+        let (found, st) = fetch::find(name)?;
+        if (st.st_dev, st.st_ino) != (key.dev, key.ino) {
             return None;
         }
-        let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT | WatchFlags::DONT_FOLLOW;
-        let inotify = self.inotify()?;
-        let watch = inotify::add_watch(inotify, name, flags).ok()?;
-        if !leads_there() {
-            let _ = inotify::remove_watch(inotify, watch);
-            return None;
-        }
-        Some(watch)
+        let flags = WatchFlags::ACCESS | WatchFlags::ONESHOT;
+        let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+        inotify::add_watch(self.inotify()?, path, flags).ok()
     }
 
     /// Ends a watch.

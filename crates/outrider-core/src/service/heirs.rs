@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use outrider_sys::handover::{self, Handed, Message};
+use outrider_sys::handover::{self, Handed, Message, Peer};
 use outrider_sys::life;
 use outrider_sys::standing::{Standing, Watch};
 
@@ -29,8 +29,8 @@ const REMINDER: Duration = Duration::from_millis(1);
 pub(super) struct Heirs {
     /// Whose rights each has.
     known: Vec<Standing>,
-    /// Of each, once it listens: whether it has just these.
-    is_right: [Option<bool>; shm::HEIRS],
+    /// Of each, once it listens: whether it has just these, and by what is seen that it is over, where the kernel has such a thing.
+    found: [Option<(bool, Option<OwnedFd>)>; shm::HEIRS],
     /// Processes that wait for one: its number, and the memory that they have handed over.
     waiting: Vec<Waiting>,
     reminded: Option<Moment>,
@@ -150,11 +150,14 @@ impl<K: Kernel> Service<K> {
         };
         let look = || {
             let its = Watch::of(pid).ok().and_then(|watch| watch.standing());
-            !own.has_capabilities() || its.is_some_and(|its| its.serves(known, &own))
+            let is_right =
+                !own.has_capabilities() || its.is_some_and(|its| its.serves(known, &own));
+            (is_right, life::of(pid))
         };
-        *self.heirs.is_right[heir].get_or_insert_with(look)
+        self.heirs.found[heir].get_or_insert_with(look).0
     }
 
+    /// Hands a process on to a service that has its rights, and to nobody else who has taken its place.
     fn pass_on(&self, waiting: &Waiting) {
         let heir = &self.shared.heir_header(waiting.heir).heir;
         let level = heir.level.load(Relaxed) as usize;
@@ -166,7 +169,10 @@ impl<K: Kernel> Service<K> {
                 on_behalf: pid,
                 token: heir.token.load(Relaxed),
             };
-            handover::send(&heir.name(), waiting.memory.as_raw_fd(), message, |_| true)
+            let found = self.heirs.found[waiting.heir].as_ref();
+            let lives = || !found.is_some_and(|(_, life)| life.as_ref().is_some_and(life::over));
+            let is_it = |peer: Peer| peer.pid == heir.pid.load(Relaxed) && lives();
+            handover::send(&heir.name(), waiting.memory.as_raw_fd(), message, is_it)
         });
         if over {
             Shared::refuse(&waiting.memory);

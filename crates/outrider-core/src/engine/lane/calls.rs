@@ -27,7 +27,7 @@ use super::room::{Left, Way};
 use super::server::{Server, waits};
 use super::{Bench, Busy, Call, Desk, Found, Handle, Listing, Names, Permit, Thread, lock};
 use crate::device::{HALF_SEEK, READAHEAD};
-use crate::fetch::{leaves_access_time, reopen};
+use crate::fetch::{self, leaves_access_time, reopen};
 use crate::shm::Notes;
 use crate::tree::inode_block;
 use crate::tree::known::{Directory, Entry, Place};
@@ -171,8 +171,9 @@ impl Desk {
                     positions,
                 } => {
                     let before = blocks_read();
-                    let entries =
-                        permit.and_then(|_permit| list_part(path, *key, positions.clone()));
+                    let entries = permit.and_then(|_permit| {
+                        list_part(path, *key, positions.clone(), self.server.as_ref())
+                    });
                     Some(Found::PartListed {
                         key: *key,
                         entries: entries.unwrap_or_default(),
@@ -182,7 +183,7 @@ impl Desk {
             },
             Call::Stat(names) => {
                 if permit.is_some() {
-                    names.look_up();
+                    names.look_up(self.server.as_ref());
                 }
                 None
             }
@@ -313,8 +314,9 @@ impl Desk {
 
     /// The file that an entry leads to, if it is the one that was listed and may be opened, and its length.
     fn find(&self, owner: usize, place: &Place, near: &mut Near) -> Option<(OwnedFd, u64)> {
-        let dir = place.dir.path.file_name().unwrap_or_default();
-        let parent = near.open(&place.dir, || self.client.note(owner, dir))?;
+        let (dir, server) = (place.dir.path.file_name(), self.server.as_ref());
+        let note = || self.client.note(owner, dir.unwrap_or_default());
+        let parent = near.open(&place.dir, server, note)?;
         let found = find(parent, place.name()).ok()?;
         let st = raw::status(found.as_raw_fd()).ok()?;
         let key = InodeKey::new(st.st_dev, st.st_ino);
@@ -353,12 +355,14 @@ impl Near {
     fn open(
         &mut self,
         dir: &Arc<Directory>,
+        server: Option<&Server>,
         note: impl FnOnce() -> Option<Box<dyn Send>>,
     ) -> Option<&OwnedFd> {
         if !matches!(&self.0, Some((of, ..)) if Arc::ptr_eq(of, dir)) {
             self.0 = None;
             let note = note()?;
-            self.0 = Some((dir.clone(), open_listed(&dir.path, dir.key)?, note));
+            let found = open_listed(&dir.path, dir.key, server)?;
+            self.0 = Some((dir.clone(), found, note));
         }
         self.0.as_ref().map(|(_, fd, _)| fd)
     }
@@ -512,8 +516,8 @@ impl Names {
     pub const MOST: usize = LOOKED_UP;
 
     /// Has the inodes of the entries read, if the directory still is the one that was listed.
-    fn look_up(&self) {
-        if let Some(dir) = open_listed(&self.path, self.key) {
+    fn look_up(&self, server: Option<&Server>) {
+        if let Some(dir) = open_listed(&self.path, self.key, server) {
             look_up(&dir, &self.names);
         }
     }
@@ -552,13 +556,20 @@ fn modified(st: &libc::stat) -> (i64, u64) {
     (st.st_mtime, st.st_mtime_nsec as u64)
 }
 
-/// The time of modification of what is at a path now. A server is not asked for it, unless for the name.
-pub fn modified_at(path: &Path) -> Option<(i64, u64)> {
-    use rustix::fs::{AtFlags, StatxFlags};
-    let quiet = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let flags = quiet | AtFlags::SYMLINK_NOFOLLOW;
-    let st = rustix::fs::statx(CWD, path, flags, StatxFlags::MTIME).ok()?;
-    Some((st.stx_mtime.tv_sec, st.stx_mtime.tv_nsec.into()))
+/// The time of modification of a directory now. A server is not asked for it, unless its own for the name.
+pub fn modified_at(path: &Path, server: Option<&Server>) -> Option<(i64, u64)> {
+    let found = find_directory(path, server)?;
+    Some(modified(&raw::status(found.as_raw_fd()).ok()?))
+}
+
+/// A directory by its name, without any right. Only the `server` whose file system is gone through is asked, on threads that may wait for it.
+pub fn find_directory(path: &Path, server: Option<&Server>) -> Option<OwnedFd> {
+    if server.is_some() {
+        return rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok();
+    }
+    let (found, st) = fetch::find(path)?;
+    let is_one = FileType::from_raw_mode(st.st_mode) == FileType::Directory;
+    is_one.then(|| found.into())
 }
 
 /// Lists a directory, of another that is known if it is `within` one; and what finds entries in it.
@@ -569,10 +580,10 @@ pub(super) fn list(
 ) -> Option<(Directory, OwnedFd)> {
     let found = match within.and_then(|p| Some((p.parent()?, p.file_name()?))) {
         Some((parent, name)) => {
-            let parent = rustix::fs::openat(CWD, parent, directory(), Mode::empty()).ok()?;
+            let parent = find_directory(parent, server)?;
             find(&parent, name).ok()?
         }
-        None => rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?,
+        None => find_directory(path, server)?,
     };
     let st = raw::status(found.as_raw_fd()).ok()?;
     let opened = match server {
@@ -611,8 +622,13 @@ pub(super) fn list(
 
 /// Goes through what is at some positions of a directory, and one entry behind them if nothing is there. Entries of inodes that are not read ahead together,
 /// with their inodes.
-fn list_part(path: &Path, key: InodeKey, positions: Range<u64>) -> Option<Vec<(u64, OsString)>> {
-    let found = open_listed(path, key)?;
+fn list_part(
+    path: &Path,
+    key: InodeKey,
+    positions: Range<u64>,
+    server: Option<&Server>,
+) -> Option<Vec<(u64, OsString)>> {
+    let found = open_listed(path, key, server)?;
     let opened = open_quietly(&found, OFlags::DIRECTORY).ok()?;
     rustix::fs::seek(&opened, SeekFrom::Start(positions.start)).ok()?;
     // Little is read beyond the end: a third of the names that ext4 has in a block.
@@ -633,8 +649,8 @@ fn list_part(path: &Path, key: InodeKey, positions: Range<u64>) -> Option<Vec<(u
 }
 
 /// Opens a directory to find something in it, if it still is the one that was listed.
-fn open_listed(path: &Path, key: InodeKey) -> Option<OwnedFd> {
-    let dir = rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?;
+fn open_listed(path: &Path, key: InodeKey, server: Option<&Server>) -> Option<OwnedFd> {
+    let dir = find_directory(path, server)?;
     let st = raw::status(dir.as_raw_fd()).ok()?;
     (InodeKey::new(st.st_dev, st.st_ino) == key).then_some(dir)
 }
@@ -670,7 +686,7 @@ mod tests {
                 let mut found = Vec::new();
                 for part in 0..parts {
                     let positions = END / parts * part..END / parts * (part + 1);
-                    found.extend(list_part(&dir, whole.key, positions).unwrap());
+                    found.extend(list_part(&dir, whole.key, positions, None).unwrap());
                 }
                 assert!(found.iter().all(|(i, n)| entries.contains(&(*i, n))));
                 assert_eq!(of(&mut found.iter().map(|(i, _)| *i)), expected, "{parts}");

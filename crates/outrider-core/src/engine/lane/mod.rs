@@ -24,7 +24,7 @@ use std::time::Duration;
 use outrider_sys::threads;
 use outrider_sys::units::{DeviceId, InodeKey};
 
-pub use calls::{Patience, modified_at};
+pub use calls::{Patience, find_directory, modified_at};
 pub(super) use counts::Counts;
 pub use counts::{LEAST_BLOCK, Reads, Thread};
 pub use server::Server;

@@ -12,6 +12,7 @@ use super::super::stream::Listen;
 use super::super::visits::Visits;
 use super::{Guide, Told};
 use crate::engine::Names;
+use crate::fetch;
 use crate::intent::{Intent, Target};
 use crate::shm;
 use crate::tree::known::Directory;
@@ -80,8 +81,9 @@ impl Guide {
 
     /// Has what is left of a directory at position `at` listed in parts, if it is a large one.
     fn list_in_parts(&mut self, of: Opened, path: &Path, at: u64) -> bool {
-        let same = |st: &rustix::fs::Stat| InodeKey::new(st.st_dev, st.st_ino) == of.key;
-        let Some(st) = rustix::fs::stat(path).ok().filter(same) else {
+        let same = |st: &libc::stat| InodeKey::new(st.st_dev, st.st_ino) == of.key;
+        let found = fetch::find(path).map(|(_, st)| st);
+        let Some(st) = found.filter(same) else {
             return false;
         };
         let bytes = st.st_size as u64;

@@ -1,17 +1,19 @@
 //! Where files are: paths, and the directories that hold them.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::Device;
-use outrider_sys::raw::blocks_read;
+use outrider_sys::raw::{self, blocks_read};
+use outrider_sys::standing;
 use outrider_sys::units::{DeviceId, InodeKey};
 
 use super::super::link::Opened;
 use super::super::stream::common;
 use super::Guide;
-use crate::engine::{Server, modified_at};
+use crate::engine::{Server, find_directory, modified_at};
 use crate::fetch;
 use crate::tree::known::{Directory, Place};
 
@@ -32,7 +34,12 @@ impl Systems {
     pub(super) fn is_fit(&mut self, dev: DeviceId, dir: &Path, server: Option<&Server>) -> bool {
         if let Some(server) = server {
             // It is not asked for more than names.
-            return server.device == dev && fetch::is_device(dir, dev);
+            let lies_there = || {
+                let found = find_directory(dir, Some(server));
+                let st = found.and_then(|found| raw::status(found.as_raw_fd()).ok());
+                st.is_some_and(|st| st.st_dev == dev.0)
+            };
+            return server.device == dev && !standing::is_apart() && lies_there();
         }
         let known = self.0.get(&dev).filter(|(at, _)| at.elapsed() < STALE);
         let known = known.map(|(_, fit)| *fit);
@@ -40,9 +47,9 @@ impl Systems {
             return false;
         }
         // What a process says of a device must not count for the others.
-        if !rustix::fs::stat(dir).is_ok_and(|st| st.st_dev == dev.0) {
+        let Some((found, _)) = fetch::find(dir).filter(|(_, st)| st.st_dev == dev.0) else {
             return false;
-        }
+        };
         if let Some(fit) = known {
             return fit;
         }
@@ -55,7 +62,7 @@ impl Systems {
         } else if dev.major() != 0 {
             true
         } else {
-            Device::of_path(dir).is_ok_and(|device| {
+            Device::of_fd(found.as_fd()).is_ok_and(|device| {
                 // The layers of a container's root can't be seen from within.
                 let overlay = device.mount.as_ref().filter(|m| m.fs_type == "overlay");
                 let hidden = overlay.is_some_and(|m| m.dev == device.id);
@@ -93,7 +100,7 @@ impl Guide {
                 self.list_now(opened.proc, dir);
             }
             Some(known) => {
-                let now = modified_at(dir)?;
+                let now = modified_at(dir, server)?;
                 let patience = self.patience.get_mut(dir);
                 match patience {
                     _ if now == known.modified => {}
@@ -128,7 +135,7 @@ impl Guide {
             let excluded = self.link.excluded.holds(path);
             let listed = (!excluded).then(|| self.lane.list_here(&permit, path));
             listed.flatten().unwrap_or_else(|| {
-                let now = modified_at(path).unwrap_or_default();
+                let now = modified_at(path, self.lane.server()).unwrap_or_default();
                 Directory::new(path.to_owned(), InodeKey::default(), now, Vec::new())
             })
         };
