@@ -441,6 +441,7 @@ hook! {
             return r;
         }
         changes::by_number(number, a, b, c);
+        let _copying = exec::copying(number, a);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
         if number == libc::SYS_openat2 && r >= 0 {
