@@ -30,14 +30,15 @@ static void rights(const char *thread, char *text, size_t room)
     snprintf(path, sizeof path, "/proc/self/task/%s/status", thread);
     FILE *f = fopen(path, "r");
     while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, "Uid", 3) || !strncmp(line, "Gid", 3) || !strncmp(line, "Groups", 6) || !strncmp(line, "Cap", 3) ||
+        if (!strncmp(line, "Name:\tiou-", 10) || !strncmp(line, "Uid", 3) || !strncmp(line, "Gid", 3) || !strncmp(line, "Groups", 6) || !strncmp(line, "Cap", 3) ||
             !strncmp(line, "NoNewPrivs", 10) || !strncmp(line, "Seccomp", 7))
             strncat(text, line, room - strlen(text) - 1);
     if (f)
         fclose(f);
 }
 
-/* Other threads of the process, and how many of them have other rights than the calling one. */
+/* Other threads of the process, and how many of them have other rights than the calling one. The kernel's own for io_uring never run the process's code, and may
+ * be there a moment longer. */
 static int others(int *differ)
 {
     char own[4096], its[4096], name[32];
@@ -49,8 +50,10 @@ static int others(int *differ)
     for (struct dirent *e; tasks && (e = readdir(tasks));)
         if (*e->d_name != '.' && strcmp(e->d_name, name)) {
             rights(e->d_name, its, sizeof its);
+            if (!*its || strstr(its, "iou-"))
+                continue;
             n++;
-            *differ += *its && strcmp(own, its) != 0;
+            *differ += strcmp(own, its) != 0;
         }
     if (tasks)
         closedir(tasks);
@@ -112,7 +115,10 @@ static void change(const char *how)
         unshare(CLONE_NEWNS);
     else if (!strcmp(how, "user namespace"))
         /* Refused, where it is allowed at all, to a process of several threads. */
-        CHECK(unshare(CLONE_NEWUSER) == 0 || errno != EINVAL);
+        for (int turn = 0; unshare(CLONE_NEWUSER) != 0 && errno == EINVAL; turn++) {
+            CHECK(turn < 1000);
+            usleep(1000);
+        }
     else if (!strcmp(how, "names"))
         unshare(CLONE_NEWUTS);
     else if (!strcmp(how, "directories"))

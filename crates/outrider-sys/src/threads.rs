@@ -33,7 +33,9 @@ fn change(by: impl Fn(u64) -> u64) {
 struct Place {
     /// The process, and below it the lock: the number of the thread, and [`DIED`] beside it; 0 below: nobody. A forked child finds its parent's.
     holder: AtomicU64,
-    _others: [u64; 2],
+    /// The thread again, which the kernel takes out of the lock when it has died.
+    thread: AtomicU64,
+    _other: u64,
     /// Where a lock has its links.
     before: AtomicPtr<c_void>,
     next: AtomicPtr<c_void>,
@@ -50,7 +52,8 @@ const LOCK: isize = -(core::mem::offset_of!(Place, next) as isize);
 static PLACES: [Place; 64] = [const {
     Place {
         holder: AtomicU64::new(0),
-        _others: [0; 2],
+        thread: AtomicU64::new(0),
+        _other: 0,
         before: AtomicPtr::new(null_mut()),
         next: AtomicPtr::new(null_mut()),
     }
@@ -93,6 +96,7 @@ impl Place {
                 .compare_exchange(before, own, AcqRel, Relaxed)
                 .is_ok();
         if taken {
+            self.thread.store(own & THREAD, Relaxed);
             let end = locks.first.load(Relaxed);
             self.before.store(end, Relaxed);
             self.next.store(end, Relaxed);
@@ -141,8 +145,25 @@ impl Drop for Own {
 /// How often is looked whether a thread is over, µs.
 const LOOK_US: u64 = 100;
 
+/// Forgets the threads of ours that are over: their numbers may be other threads' by now. Before the others are told to end, and [`await_ends`].
+pub fn forget_ended() {
+    let ours = OURS.load(Acquire);
+    if ours == 0 {
+        return;
+    }
+    let process = u64::from(getpid()) << 32;
+    let is_over = |p: &&Place| Place::is_over(p.holder.load(Acquire), process);
+    // Not in a child of vfork(2).
+    if ours & !0xffff_ffff == process {
+        PLACES
+            .iter()
+            .filter(is_over)
+            .for_each(|p| p.thread.store(0, Relaxed));
+    }
+}
+
 /// Waits until no thread of ours can run any code in this process, or the monotonic clock shows `until_us` µs; whether that is so. In a child of vfork(2),
-/// which runs in its parent's memory, there are none.
+/// which runs in its parent's memory, there are none. The kernel doesn't count them any more then.
 pub fn await_ends(until_us: u64) -> bool {
     let ours = OURS.load(Acquire);
     if ours == 0 {
@@ -160,16 +181,11 @@ pub fn await_ends(until_us: u64) -> bool {
         }
         raw::futex_wait(&nothing, 0, LOOK_US);
     }
-    // Until the kernel counts it no more the process has several threads for it: a moment.
     for place in &PLACES {
-        let holder = place.holder.load(Relaxed);
-        let thread = (holder & THREAD) as u32;
-        let mut looks = 100;
-        while thread != 0 && looks > 0 && raw::thread_lives(thread) {
+        let thread = place.thread.swap(0, Relaxed) as u32;
+        while thread != 0 && raw::thread_lives(thread) && raw::monotonic_us() < until_us {
             raw::futex_wait(&nothing, 0, LOOK_US);
-            looks -= 1;
         }
-        let _ = place.holder.compare_exchange(holder, 0, Relaxed, Relaxed);
     }
     true
 }
