@@ -43,6 +43,10 @@ pub struct Local {
     used: [AtomicBool; 2],
     /// Descriptors known not to be ours, a bit each, while the process has no entry to note that in.
     ignored: [AtomicU64; MAX_FDS / 64],
+    /// Calls under way by which children get a copy of this process's descriptors and mappings.
+    copies: AtomicU32,
+    /// 1: memory is being handed over, so that there are a descriptor and perhaps a mapping which no child may have.
+    handing: AtomicU32,
 }
 
 /// The wiped page; [`NOBODYS`] where there is no service.
@@ -56,6 +60,8 @@ static NOBODYS: Local = Local {
     shared: [const { AtomicPtr::new(null_mut()) }; 2],
     used: [const { AtomicBool::new(false) }; 2],
     ignored: [const { AtomicU64::new(0) }; MAX_FDS / 64],
+    copies: AtomicU32::new(0),
+    handing: AtomicU32::new(0),
 };
 /// This process or an ancestor since exec has attached.
 static EVER: AtomicBool = AtomicBool::new(false);
@@ -272,6 +278,58 @@ unsafe extern "C" fn forking() {
     if predicts() {
         starting();
     }
+    core::mem::forget(Copying::begin());
+}
+
+/// After it, in the parent.
+unsafe extern "C" fn has_forked() {
+    drop(Copying(local()));
+}
+
+/// While it lives a child may be made that gets a copy of this process's descriptors and mappings: nothing is handed over. In the child there is no such call.
+#[must_use]
+pub struct Copying(Option<&'static Local>);
+
+impl Copying {
+    /// Waits until what another thread hands over is, asking the kernel nothing. No signal comes to that one, so that the caller is not it.
+    #[inline]
+    pub fn begin() -> Copying {
+        /// Turns of a loop: some tens of milliseconds.
+        const PATIENCE: u32 = 500_000;
+        let local = local();
+        if let Some(local) = local {
+            local.copies.fetch_add(1, Ordering::SeqCst);
+            for _ in 0..PATIENCE {
+                if local.handing.load(Ordering::SeqCst) == 0 {
+                    break;
+                }
+                core::hint::spin_loop();
+            }
+        }
+        Copying(local)
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        if let Some(local) = self.0 {
+            let less = |n: u32| n.checked_sub(1);
+            let _ = local
+                .copies
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        }
+    }
+}
+
+/// Hands memory over while no child can get its descriptor, but one of a system call instruction of the program's own. `None`: one is being made.
+fn unseen<T>(hand_over: impl FnOnce() -> T) -> Option<T> {
+    let local = local()?;
+    let mask = raw::set_signal_mask(u64::MAX);
+    local.handing.store(1, Ordering::SeqCst);
+    let done = (local.copies.load(Ordering::SeqCst) == 0).then(hand_over);
+    local.handing.store(0, Ordering::SeqCst);
+    raw::set_signal_mask(mask);
+    done
 }
 
 /// In the child of fork(3): the memory is its own, and not that of a child which it makes with vfork before it has looked. A child of the
@@ -347,7 +405,7 @@ fn make_local(strict: bool) -> bool {
             ROOM.store(local.wrapping_add(PAGE), Ordering::Relaxed);
         }
         LOCAL.store(local.cast(), Ordering::Release);
-        libc::pthread_atfork(Some(forking), None, Some(forked));
+        libc::pthread_atfork(Some(forking), Some(has_forked), Some(forked));
     }
     at_home()
 }
@@ -458,7 +516,10 @@ fn announce_first(proc: &'static Proc) -> &'static Proc {
         if local.handed.load(Ordering::Acquire) != 0 {
             return current();
         }
-        let new = hand_over(Some(proc), 0)?;
+        let Some(new) = unseen(|| hand_over(Some(proc), 0)) else {
+            return current();
+        };
+        let new = new?;
         local
             .proc
             .store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);
@@ -478,6 +539,7 @@ fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
     let strict = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_STRICT != 0;
     let reserve = if strict { PROC_BYTES_USED } else { 0 };
     let free = part(HANDED).unwrap_or(null_mut());
+    mapped::was_copied();
     let made = handover::memory(shm::NAME, PROC_BYTES, reserve, free);
     let Ok((fd, at)) = made else {
         lose(shm::lost::MEMORY);
@@ -499,10 +561,19 @@ fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
         on_behalf: 0,
         token: SECRET.load(Ordering::Relaxed),
     };
-    let sent = handover::send(&name(), fd, message, trusted);
+    // What a child has that no hook has seen is not this process's alone. It is tried again.
+    let again = -(libc::EAGAIN as isize);
+    let mut sent = match mapped::was_copied() {
+        true => again,
+        false => handover::send(&name(), fd, message, trusted),
+    };
     // Another thread may have closed all descriptors, and the number be another file's.
     if raw::fstat(fd).is_ok_and(|now| (now.st_dev, now.st_ino) == (st.st_dev, st.st_ino)) {
         raw::close(fd);
+    }
+    if sent == 0 && mapped::was_copied() {
+        new.closed.store(1, Ordering::Release);
+        sent = again;
     }
     if sent == 0 {
         if let (Some(local), Some(shared)) = (local(), SHARED.get(place)) {
@@ -521,7 +592,7 @@ fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
     } else {
         mapped::unmap(at, PROC_BYTES);
     }
-    if sent != -(libc::EAGAIN as isize) {
+    if sent != again {
         // The run is over, or out of reach.
         give_up();
     }
@@ -633,7 +704,7 @@ fn handed() -> Option<&'static Proc> {
         return told;
     }
     alone(may_reach, || {
-        let new = hand_over(None, 1)?;
+        let new = unseen(|| hand_over(None, 1))??;
         local()?
             .told
             .store(core::ptr::from_ref(new).cast_mut(), Ordering::Release);

@@ -61,6 +61,22 @@ fn of_thread() {
     restrict();
 }
 
+/// Before prctl(2): what the calling thread may ever do again.
+pub fn of_privileges(option: c_int, what: usize) {
+    match option {
+        libc::PR_SET_NO_NEW_PRIVS => {
+            rights::confine();
+            restrict();
+        }
+        libc::PR_CAP_AMBIENT if what == libc::PR_CAP_AMBIENT_IS_SET as usize => {}
+        libc::PR_CAPBSET_DROP | libc::PR_CAP_AMBIENT | libc::PR_SET_SECUREBITS => {
+            rights::end_threads();
+            restrict();
+        }
+        _ => {}
+    }
+}
+
 /// Before setns(2): of any kind, if that is 0.
 fn entering(kind: c_int) {
     if kind == 0 || kind & libc::CLONE_NEWNET != 0 {
@@ -74,6 +90,7 @@ fn entering(kind: c_int) {
 fn root() {
     rights::change_of_thread();
     paths();
+    restrict();
 }
 
 /// A name is about to go, or to become another file's.

@@ -28,6 +28,7 @@ use outrider_core::shm::lost;
 use outrider_sys::program::{Entry, Named, Taking, taking};
 use outrider_sys::{environment, raw};
 
+use crate::attach::Copying;
 use crate::{attach, declared, needs, real, symbols};
 
 type Text = *const c_char;
@@ -793,6 +794,19 @@ pub unsafe fn by_number(
     }
 }
 
+/// syscall(2) is about to be made: where a child may come of it that gets copies of descriptors and mappings.
+#[inline]
+pub fn copying(number: c_long, a: usize) -> Option<Copying> {
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork => Some(Copying::begin()),
+        libc::SYS_clone if a as c_int & libc::CLONE_VM == 0 => Some(Copying::begin()),
+        // What it has as its flags the kernel is to find out.
+        libc::SYS_clone3 => Some(Copying::begin()),
+        _ => None,
+    }
+}
+
 /// syscall(2) has returned 0: this may be a child, with a copy of the memory, where the C library calls no handlers of fork(3).
 ///
 /// # Safety
@@ -825,6 +839,7 @@ fn begun(flags: c_int) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _Fork() -> libc::pid_t {
     attach::starting();
+    let _copying = Copying::begin();
     // SAFETY: no arguments.
     let child = unsafe { real::_Fork() };
     if child == 0 {
@@ -880,6 +895,7 @@ unsafe extern "C" fn clone(
                     flags,
                 };
                 let beginning = (&raw const beginning).cast_mut().cast();
+                let _copying = Copying::begin();
                 real::clone(Some(begin), stack, flags, beginning, parent, area, child)
             }
             _ => real::clone(f, stack, flags, argument, parent, area, child),

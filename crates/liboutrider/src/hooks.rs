@@ -411,8 +411,7 @@ hook! {
     prctl (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
         match option {
             libc::PR_SET_SECCOMP => confining(),
-            libc::PR_SET_NO_NEW_PRIVS => rights::confine(),
-            _ => {}
+            _ => changes::of_privileges(option, a),
         }
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::prctl(option, a, b, c, d) }
@@ -428,7 +427,7 @@ hook! {
             // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER; the others only ask.
             libc::SYS_seccomp if a as c_uint <= libc::SECCOMP_SET_MODE_FILTER => confining(),
             libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => confining(),
-            libc::SYS_prctl if a as c_int == libc::PR_SET_NO_NEW_PRIVS => rights::confine(),
+            libc::SYS_prctl => changes::of_privileges(a as c_int, b),
             libc::SYS_unshare => unsharing(a as c_int),
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
             libc::SYS_inotify_add_watch => watching(c as u32),
@@ -442,6 +441,7 @@ hook! {
             return r;
         }
         changes::by_number(number, a, b, c);
+        let _copying = exec::copying(number, a);
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::syscall(number, a, b, c, d, e, f) };
         if number == libc::SYS_openat2 && r >= 0 {
@@ -492,16 +492,17 @@ hook! {
 #[cold]
 fn confining() {
     rights::confine();
-    declared::disable();
     exec::disable();
     graphs::disable();
 }
 
 /// Before unshare(2): threads that have tables of descriptors of their own mean different files by one number.
 fn unsharing(flags: c_int) {
+    if flags & !libc::CLONE_SYSVSEM != 0 {
+        rights::end_threads();
+    }
     if flags & libc::CLONE_FILES != 0 {
         rights::disable();
-        declared::disable();
     }
     if flags & libc::CLONE_NEWNET != 0 {
         rights::leave_network();

@@ -11,6 +11,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use outrider_core::needs::{self, Did, Log};
 use outrider_sys::{mapped, raw};
 
+use crate::attach;
+
 static LOG: AtomicPtr<Log> = AtomicPtr::new(null_mut());
 
 /// A path below /proc: text and numbers.
@@ -159,6 +161,10 @@ fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
 /// Nothing is written down any more: this process is about to give up rights, and the log's reader has them.
 #[cold]
 pub fn forget() {
+    // A child of vfork(2) runs in its parent's memory. Under a filter of system calls that no hook has seen nothing may be asked for.
+    if LOG.load(Relaxed).is_null() || attach::is_filtered() || !attach::at_home() {
+        return;
+    }
     let log = LOG.swap(null_mut(), Relaxed);
     if !log.is_null() {
         // Another thread may be writing: what it finds is memory of nobody.

@@ -3,9 +3,19 @@
 //! What it may do then is another matter, and another service's. So what is followed is left first, and then the service's memory goes.
 
 use outrider_core::shm;
-use outrider_sys::raw;
+use outrider_sys::{raw, threads};
 
-use crate::{attach, track, waits};
+use crate::{attach, declared, needs, track, waits};
+
+/// The calling thread alone is about to change what it may do. Threads of ours would keep what it gives up, for whoever has them do something, so they end
+/// first, for good: with them what was declared.
+#[cold]
+pub fn end_threads() {
+    threads::forget_ended();
+    declared::disable();
+    outrider_graph::end_threads();
+    threads::await_ends(attach::until(shm::PATIENCE_US));
+}
 
 /// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing.
 #[cold]
@@ -30,6 +40,7 @@ fn leave() {
 /// by a service that may do the same.
 #[cold]
 pub fn change() {
+    needs::forget();
     if !attach::may_follow() {
         return;
     }
@@ -43,6 +54,8 @@ pub fn change() {
 /// known of them is those of its first thread. So nothing is followed in it from here on, and the report says so.
 #[cold]
 pub fn change_of_thread() {
+    end_threads();
+    needs::forget();
     if !attach::may_follow() {
         return;
     }
@@ -66,6 +79,7 @@ pub fn leave_network() {
 /// ask the kernel nothing that programs don't ask themselves, in no process that this one becomes or makes.
 #[cold]
 pub fn confine() {
+    end_threads();
     if attach::is_filtered() {
         // The filter that is there already may kill for any call.
         return;

@@ -57,6 +57,6 @@ pub use conflict::ask_who_writes;
 pub use device::ask_room;
 pub use graph::{Builder, Engine, Error, Graph, Next, Node};
 pub use instance::StandBy;
-pub use process::token as process_token;
+pub use process::{end_threads, token as process_token};
 pub use scope::{Place, Scope};
 pub use stats::{Counts, Sink};

@@ -150,6 +150,8 @@ struct Queue {
     idle_listers: usize,
     /// Runs that may need a thread: the last one stays for them.
     users: usize,
+    /// Nothing is done here any more.
+    stopped: bool,
 }
 
 /// The threads of a process.
@@ -163,6 +165,8 @@ pub struct Pool {
     walk: AtomicUsize,
     /// The signals that the thread blocked which started the first of these.
     mask: AtomicU64,
+    /// The process that they are threads of.
+    process: u32,
 }
 
 impl Pool {
@@ -178,12 +182,14 @@ impl Pool {
                 listers: 0,
                 idle_listers: 0,
                 users: 0,
+                stopped: false,
             }),
             work: Condvar::new(),
             listing: Condvar::new(),
             bells: Mutex::new(None),
             walk: AtomicUsize::new(0),
             mask: AtomicU64::new(0),
+            process: raw::getpid(),
         })
     }
 
@@ -197,7 +203,7 @@ impl Pool {
         let signals = Undisturbed::new();
         let mut q = self.lock();
         q.users += 1;
-        let first = q.threads == 0 && !quietly;
+        let first = q.threads == 0 && !quietly && !q.stopped;
         q.threads += usize::from(first);
         drop(q);
         if first {
@@ -211,6 +217,7 @@ impl Pool {
     /// Starts a thread, in which the signals are blocked that are blocked now. Not by the standard library, which ends the program where there is
     /// no memory.
     fn spawn(&'static self, body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
+        let ours = Own::new();
         // SAFETY: attributes that are set up before they are used; a function that gets this pool, which is never freed.
         unsafe {
             let mut about: libc::pthread_attr_t = core::mem::zeroed();
@@ -228,6 +235,10 @@ impl Pool {
                 r = libc::pthread_create(&raw mut new, &raw const about, body, own);
             }
             libc::pthread_attr_destroy(&raw mut about);
+            if r == 0 {
+                // The thread has it.
+                core::mem::forget(ours);
+            }
             r == 0
         }
     }
@@ -251,7 +262,7 @@ impl Pool {
         for job in jobs {
             let list = job.number.get() == Job::LIST;
             let waiting = if list { q.lists.len() } else { q.calls.len() };
-            if waiting >= WAITING || q.threads == 0 {
+            if waiting >= WAITING || q.threads == 0 || q.stopped {
                 break;
             }
             taken += 1;
@@ -317,10 +328,33 @@ impl Pool {
         (walk, q.frontier.settle())
     }
 
+    /// The threads end, for good; what no thread has begun counts as not made. Nothing happens in a child of vfork(2), which runs in its parent's memory.
+    pub fn stop(&self) {
+        if self.process != raw::getpid() {
+            return;
+        }
+        let _signals = Undisturbed::new();
+        let mut q = self.lock();
+        q.stopped = true;
+        let q = &mut *q;
+        for waiting in [&mut q.calls, &mut q.lists] {
+            while let Some(job) = waiting.pop_front() {
+                // SAFETY: queued jobs are valid (see `submit`), until DONE is stored.
+                finish(unsafe { &*job.0 }, || -libc::ECANCELED as isize);
+            }
+        }
+        self.work.notify_all();
+        self.listing.notify_all();
+    }
+
     fn call(&'static self) {
         let mut idle = Duration::ZERO;
         let mut q = self.lock();
         loop {
+            if q.stopped {
+                q.threads -= 1;
+                return;
+            }
             if !q.lists.is_empty() && q.listers == 0 {
                 q.listers = 1;
                 drop(q);
@@ -415,9 +449,12 @@ fn thread(pool: *mut c_void, name: &CStr, life: impl FnOnce(&'static Pool)) -> *
     let pool = unsafe {
         let (set_name, name) = (libc::PR_SET_NAME as usize, name.as_ptr() as usize);
         syscall6(libc::SYS_prctl, set_name, name, 0, 0, 0, 0);
+        // Who has started it blocks more.
+        raw::set_signal_mask(threads::SIGNALS);
         &*pool.cast::<Pool>()
     };
-    let own = Own::new();
+    let own = Own::handed();
+    own.begins();
     life(pool);
     drop(own);
     // If it is the last, the program's exit handlers run on it.

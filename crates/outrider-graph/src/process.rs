@@ -22,11 +22,16 @@ static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
 /// The next token. A child goes on from where its parent was, so that none of them equals an ancestor's.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// The page, if there is one.
+fn page_made() -> Option<&'static Page> {
+    // SAFETY: null, or made below and never unmapped.
+    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+}
+
 fn page() -> Option<&'static Page> {
-    let known = PAGE.load(Ordering::Acquire);
-    if !known.is_null() {
-        // SAFETY: made below and never unmapped.
-        return Some(unsafe { &*known });
+    let known = page_made();
+    if known.is_some() {
+        return known;
     }
     let at = memory::map(size_of::<Page>())?;
     // Zero is a valid Page.
@@ -65,6 +70,15 @@ pub fn is(token: u64) -> bool {
     // SAFETY: the page is never unmapped.
     unsafe { PAGE.load(Ordering::Relaxed).as_ref() }
         .is_some_and(|p| p.token.load(Ordering::Relaxed) == token)
+}
+
+/// The threads of this process end, for good.
+pub fn end_threads() {
+    let pool = page_made().map_or(null_mut(), |page| page.pool.load(Ordering::Acquire));
+    // SAFETY: null or never freed.
+    if let Some(pool) = unsafe { pool.as_ref() } {
+        pool.stop();
+    }
 }
 
 /// The threads of this process. They are made when something is first given to them.

@@ -521,7 +521,8 @@ struct Credentials {
 /// Bytes of a header of control data and struct ucred.
 const CREDENTIALS_BYTES: usize = 16 + size_of::<Peer>();
 
-/// Memory of `len` bytes that may be handed over, and its mapping: nobody can change its length any more. Children of fork(2) don't have it.
+/// Memory of `len` bytes that may be handed over, and its mapping: nobody can change its length any more. Children of fork(2) don't have it; the descriptor may be
+/// with one that was made before this returns, or until it is closed (see [`belongs`]).
 /// `reserve` bytes are taken at once, where that is demanded: where memory is committed strictly a page for which nothing is left is
 /// SIGBUS when it is first touched; here it is an answer. It lies in the place of a mapping of ours at `place`, or where the kernel chooses
 /// if that is null.
@@ -590,9 +591,18 @@ pub fn memory(
 /// The kernel's `include/uapi/linux/magic.h`.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
-/// Whether a descriptor is one of memory of just this length that nobody can change any more.
+/// What was handed over is mapped by both whom it belongs to: nobody else who has a descriptor of it can write into it any more, from Linux 5.1 on. He may read.
+pub fn belongs(memory: BorrowedFd<'_>) {
+    let seals = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+    let (fd, add) = (memory.as_raw_fd() as usize, libc::F_ADD_SEALS as usize);
+    // SAFETY: numbers only.
+    unsafe { syscall6(libc::SYS_fcntl, fd, add, seals as usize, 0, 0, 0) };
+}
+
+/// Whether a descriptor is one of memory of just this length that nobody can change any more, and that can still be written to. Where somebody takes that away before it is
+/// mapped it can't be mapped, and afterwards the kernel takes it from nobody.
 pub fn is_sealed(fd: BorrowedFd<'_>, len: usize) -> bool {
     let number = fd.as_raw_fd();
     // SAFETY: numbers only.
@@ -662,6 +672,22 @@ mod tests {
         assert_eq!((handed.from.pid, handed.from.uid), (raw::getpid(), uid));
         assert!(is_sealed(handed.memory.as_fd(), 8192));
         assert!(!is_sealed(handed.memory.as_fd(), 4096));
+        // Where both have mapped it whoever else has it may read.
+        let its = mapped::map_file(handed.memory.as_raw_fd(), 8192, core::ptr::null_mut()).unwrap();
+        belongs(handed.memory.as_fd());
+        // SAFETY: mapped just now, and above.
+        unsafe {
+            its.write(8);
+            assert_eq!(at.read(), 8);
+            at.write(9);
+            assert_eq!(its.read(), 9);
+        }
+        assert!(mapped::map_file(fd, 8192, core::ptr::null_mut()).is_none());
+        assert_eq!(
+            rustix::io::write(&handed.memory, b"x"),
+            Err(rustix::io::Errno::PERM)
+        );
+        assert!(!is_sealed(handed.memory.as_fd(), 8192));
         let open = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&open, 8192).unwrap();
         assert!(!is_sealed(open.as_fd(), 8192));

@@ -6,8 +6,9 @@
 
 use core::ops::{Deref, DerefMut, Index};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::raw::syscall6;
+use crate::raw::{self, syscall6};
 
 /// New zeroed memory of `len` bytes, aligned to a page.
 #[inline(always)]
@@ -326,4 +327,19 @@ impl<T: Copy> Drop for Fifo<T> {
     fn drop(&mut self) {
         unmap(self.at.as_ptr().cast(), self.room * size_of::<T>());
     }
+}
+/// A page of this process that is written to now and then, and by nobody else.
+#[repr(C, align(4096))]
+struct Written(AtomicU32);
+
+static WRITTEN: Written = Written(AtomicU32::new(0));
+
+/// Whether this process's memory was copied since this was called last, by fork(2) in whatever way; now and then also where it was not. The child shares pages
+/// with it from then on, to which neither may write before one of them has got its own: the kernel counts that as a fault of who writes next. One thread calls this at a
+/// time. By system calls alone.
+#[inline(never)]
+pub fn was_copied() -> bool {
+    let before = raw::faults();
+    WRITTEN.0.fetch_add(1, Ordering::SeqCst);
+    raw::faults() != before
 }

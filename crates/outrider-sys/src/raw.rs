@@ -362,6 +362,19 @@ pub fn gettid() -> u32 {
     unsafe { syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) as u32 }
 }
 
+/// Faults of the calling thread, as far as the kernel counts them.
+#[inline]
+pub fn faults() -> i64 {
+    let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel fills in the structure, which outlives the call; zero is a valid one.
+    let usage = unsafe {
+        let (whose, to) = (libc::RUSAGE_THREAD as usize, usage.as_mut_ptr() as usize);
+        syscall6(libc::SYS_getrusage, whose, to, 0, 0, 0, 0);
+        usage.assume_init()
+    };
+    usage.ru_minflt + usage.ru_majflt
+}
+
 /// Whether thread `tid` of this process still lives.
 pub fn thread_lives(tid: u32) -> bool {
     // SAFETY: signal 0 only asks.

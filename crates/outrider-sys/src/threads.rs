@@ -2,19 +2,22 @@
 //!
 //! A program may end its main thread with pthread_exit(3) and live on in the others. The C library ends the process with the last of its
 //! threads, and can't tell that the last ones are ours. So threads of ours that wait look from time to time whether anybody is left to wait for.
+//!
+//! A program's threads may give up rights one by one. So ours can be waited for: until the kernel says that they are over, beyond which nobody has them do anything.
 
 use core::ffi::c_void;
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-use crate::raw::{getpid, syscall6};
+use crate::raw::{self, getpid, syscall6};
 
-/// How many threads of ours live, below the number of the process that counted them: a forked child has none of its parent's.
+/// How many threads of ours live or are about to be started, below the number of the process that counted them: a forked child has none of its parent's.
 static OURS: AtomicU64 = AtomicU64::new(0);
 
 fn change(by: impl Fn(u64) -> u64) {
     let process = u64::from(getpid()) << 32;
-    let _ = OURS.fetch_update(Relaxed, Relaxed, |word| {
+    let _ = OURS.fetch_update(AcqRel, Acquire, |word| {
         let count = if word & !0xffff_ffff == process {
             word & 0xffff_ffff
         } else {
@@ -24,15 +27,112 @@ fn change(by: impl Fn(u64) -> u64) {
     });
 }
 
-/// A thread of ours, as long as it runs.
+/// Where a thread of ours stands until it is over. It is laid out as a lock that outlives its holder (pthread_mutexattr_setrobust(3)), of which each thread has
+/// a list: when the thread can't run any code of the process any more the kernel says in the lock that the holder has died. Nobody ever locks it.
+#[repr(C)]
+struct Place {
+    /// The process, and below it the lock: the number of the thread, and [`DIED`] beside it; 0 below: nobody. A forked child finds its parent's.
+    holder: AtomicU64,
+    /// The thread again, which the kernel takes out of the lock when it has died.
+    thread: AtomicU64,
+    _other: u64,
+    /// Where a lock has its links.
+    before: AtomicPtr<c_void>,
+    next: AtomicPtr<c_void>,
+}
+
+/// FUTEX_OWNER_DIED.
+const DIED: u64 = 0x4000_0000;
+/// FUTEX_TID_MASK.
+const THREAD: u64 = 0x3fff_ffff;
+/// From a lock's link to the lock, bytes.
+const LOCK: isize = -(core::mem::offset_of!(Place, next) as isize);
+
+/// As many as a process of a program has of ours at a time. Of others nothing more is seen than that they end.
+static PLACES: [Place; 64] = [const {
+    Place {
+        holder: AtomicU64::new(0),
+        thread: AtomicU64::new(0),
+        _other: 0,
+        before: AtomicPtr::new(null_mut()),
+        next: AtomicPtr::new(null_mut()),
+    }
+}; 64];
+
+/// struct robust_list_head.
+#[repr(C)]
+struct Locks {
+    first: AtomicPtr<c_void>,
+    lock: isize,
+}
+
+/// The calling thread's list of such locks, if it has one and that is empty.
+fn locks() -> Option<&'static Locks> {
+    let (mut locks, mut len) = (null_mut::<Locks>(), 0usize);
+    let (to, room) = (&raw mut locks as usize, &raw mut len as usize);
+    // SAFETY: the kernel writes a pointer and a number; the pointer is null or what the C library has registered, a part of the thread.
+    let locks = unsafe {
+        let r = syscall6(libc::SYS_get_robust_list, 0, to, room, 0, 0, 0);
+        (r == 0).then_some(locks)?.as_ref()?
+    };
+    let is_empty = locks.first.load(Relaxed) == core::ptr::from_ref(locks).cast_mut().cast();
+    (is_empty && locks.lock == LOCK).then_some(locks)
+}
+
+impl Place {
+    /// Whether whoever holds it in this process can't run any code any more, or nobody does.
+    fn is_over(holder: u64, process: u64) -> bool {
+        holder & !0xffff_ffff != process || holder & THREAD == 0 || holder & DIED != 0
+    }
+
+    /// The calling thread, whose list this is, holds it from here on, if nobody does.
+    fn take(&'static self, locks: &Locks) -> bool {
+        let process = u64::from(getpid()) << 32;
+        let before = self.holder.load(Relaxed);
+        let own = process | u64::from(raw::gettid());
+        let taken = Place::is_over(before, process)
+            && self
+                .holder
+                .compare_exchange(before, own, AcqRel, Relaxed)
+                .is_ok();
+        if taken {
+            self.thread.store(own & THREAD, Relaxed);
+            let end = locks.first.load(Relaxed);
+            self.before.store(end, Relaxed);
+            self.next.store(end, Relaxed);
+            let link = core::ptr::from_ref(&self.next).cast_mut().cast();
+            locks
+                .first
+                .store(link, core::sync::atomic::Ordering::Release);
+        }
+        taken
+    }
+}
+
+/// Signals that threads of ours block: all but those that the C library sends to threads itself, to cancel one and to change the user of all.
+pub const SIGNALS: u64 = !(1 << (32 - 1) | 1 << (33 - 1));
+
+/// A thread of ours, from before it is started on until it is about to be over.
 pub struct Own(());
 
 impl Own {
-    /// Called in the thread.
+    /// One is about to be started.
     #[allow(clippy::new_without_default)] // it counts
     pub fn new() -> Own {
         change(|count| count + 1);
         Own(())
+    }
+
+    /// The same, called in the thread for which one was made and forgotten.
+    pub fn handed() -> Own {
+        Own(())
+    }
+
+    /// Called in the thread.
+    pub fn begins(&self) {
+        if let Some(locks) = locks() {
+            PLACES.iter().any(|place| place.take(locks));
+        }
     }
 }
 
@@ -40,6 +140,54 @@ impl Drop for Own {
     fn drop(&mut self) {
         change(|count| count.saturating_sub(1));
     }
+}
+
+/// How often is looked whether a thread is over, µs.
+const LOOK_US: u64 = 100;
+
+/// Forgets the threads of ours that are over: their numbers may be other threads' by now. Before the others are told to end, and [`await_ends`].
+pub fn forget_ended() {
+    let ours = OURS.load(Acquire);
+    if ours == 0 {
+        return;
+    }
+    let process = u64::from(getpid()) << 32;
+    let is_over = |p: &&Place| Place::is_over(p.holder.load(Acquire), process);
+    // Not in a child of vfork(2).
+    if ours & !0xffff_ffff == process {
+        PLACES
+            .iter()
+            .filter(is_over)
+            .for_each(|p| p.thread.store(0, Relaxed));
+    }
+}
+
+/// Waits until no thread of ours can run any code in this process, or the monotonic clock shows `until_us` µs; whether that is so. In a child of vfork(2),
+/// which runs in its parent's memory, there are none. The kernel doesn't count them any more then.
+pub fn await_ends(until_us: u64) -> bool {
+    let ours = OURS.load(Acquire);
+    if ours == 0 {
+        return true;
+    }
+    let process = u64::from(getpid()) << 32;
+    if ours & !0xffff_ffff != process {
+        return true;
+    }
+    let nothing = AtomicU32::new(0);
+    let lives = |place: &Place| !Place::is_over(place.holder.load(Acquire), process);
+    while OURS.load(Acquire) != process || PLACES.iter().any(lives) {
+        if raw::monotonic_us() >= until_us {
+            return false;
+        }
+        raw::futex_wait(&nothing, 0, LOOK_US);
+    }
+    for place in &PLACES {
+        let thread = place.thread.swap(0, Relaxed) as u32;
+        while thread != 0 && raw::thread_lives(thread) && raw::monotonic_us() < until_us {
+            raw::futex_wait(&nothing, 0, LOOK_US);
+        }
+    }
+    true
 }
 
 /// Whether the program's main thread has ended and all others that live are ours. Takes no descriptor; `false` where /proc can't tell.

@@ -61,6 +61,7 @@ pub const CALLS: &[Call] = &[
     ("arch_prctl", Runner, libc::SYS_arch_prctl, [0; 4]),
     ("set_tid_address", Part, libc::SYS_set_tid_address, [0; 4]),
     ("set_robust_list", Part, libc::SYS_set_robust_list, [0; 4]),
+    ("get_robust_list", Part, libc::SYS_get_robust_list, [i32::MAX as usize, 0, 0, 0]),
     ("rseq", Part, libc::SYS_rseq, [0; 4]),
     ("prlimit64", Service, libc::SYS_prlimit64, [0, NONE, 0, 0]),
     ("readlinkat", Service, libc::SYS_readlinkat, [NONE, 0, 0, 0]),

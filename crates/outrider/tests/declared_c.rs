@@ -592,6 +592,17 @@ fn numbers_of_another_table_mean_nothing() {
     everywhere("numbers", MIB, &["one.dat", "two.dat"]);
 }
 
+/// S1, B16: before a thread of the program gives up what it may do, in whatever way, the library's threads end, which would keep it; where the C library has
+/// all threads give it up, at once, they do as well.
+#[test]
+fn nobody_keeps_what_is_given_up() {
+    let (said, _) = everywhere("narrowed", 8 * MIB, &["one.dat"]);
+    let mut lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.pop(), Some("setresuid: 0 of some"), "{said}");
+    assert!(lines.iter().all(|line| line.ends_with(": 0")), "{said}");
+    assert_eq!(lines.len(), 18, "{said}");
+}
+
 /// Locks, descriptors, positions and numbers are what they would be.
 #[test]
 fn nothing_is_noticed() {

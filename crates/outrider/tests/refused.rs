@@ -130,6 +130,7 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("cachestat", 451),
     ("futex", libc::SYS_futex),
     ("set_robust_list", libc::SYS_set_robust_list),
+    ("get_robust_list", libc::SYS_get_robust_list),
     ("set_tid_address", libc::SYS_set_tid_address),
     ("rseq", libc::SYS_rseq),
     ("membarrier", libc::SYS_membarrier),

@@ -1212,6 +1212,47 @@ fn no_log_in_other_namespaces() {
     assert_eq!(said, expected);
 }
 
+/// S1, B16: the log goes when a process changes its user or groups, also where it has no memory with the service because none could be made.
+#[test]
+fn the_log_goes_where_there_is_no_memory() {
+    let test = "the_log_goes_where_there_is_no_memory";
+    if !is_root() || !have("python3") {
+        return skip(test, "needs root and python3");
+    }
+    let dir = fresh(test);
+    fs::write(dir.join("data"), Random(3).bytes(16 << 20)).unwrap();
+    let script = "import os, resource, sys, threading
+if len(sys.argv) < 2:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+    os.execvp('python3', ['python3', '-u', 'job.py', 'again'])
+def kept(when): print(when, [name for l in open('/proc/self/maps') if 'memfd:outrider' in l for name in l.split()[5:6]])
+def each(name, change):
+    child = os.fork()
+    if child: return os.waitpid(child, 0)
+    change()
+    kept(name)
+    os._exit(0)
+data = os.open('data', os.O_RDONLY)
+os.fsync(data)
+os.posix_fadvise(data, 0, 0, os.POSIX_FADV_DONTNEED)
+for at in range(16, 0, -1): os.pread(data, 65536, (at - 1) << 20)
+kept('before')
+each('groups', lambda: os.setgroups([]))
+each('group', lambda: os.setgid(65534))
+each('user', lambda: os.setresuid(65534, 65534, 65534))
+each('thread', lambda: (t := threading.Thread(target=os.chroot, args=('/proc/self/root',)), t.start(), t.join()))
+os.setuid(65534)
+kept('after')
+";
+    fs::write(dir.join("job.py"), script).unwrap();
+    let (output, _) = run(&dir, &["--remember=./p"], &["python3", "-u", "job.py"]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let gone = ["groups", "group", "user", "thread", "after"].map(|when| format!("{when} []\n"));
+    let expected = format!("before ['/memfd:outrider-needs']\n{}", gone.concat());
+    assert_eq!(said, expected);
+}
+
 /// B15: a program that watches files sees its own opens and no more, also where its run is remembered for the first time.
 #[test]
 fn a_remembered_job_that_watches_sees_no_others() {

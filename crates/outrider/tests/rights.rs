@@ -421,6 +421,36 @@ fn sandboxes_have_no_memory_of_ours() {
     }
 }
 
+/// S1, S2, B16: a child that another thread forks while a process first tells something has neither the mapping nor the descriptor of the memory that is shared
+/// from then on. One that is made by an instruction of the program's own, which no hook sees, may have the descriptor, but can't write by it.
+#[test]
+fn children_of_any_moment_have_no_memory_of_their_parents() {
+    let dir = fresh_with(
+        "children_of_any_moment_have_no_memory_of_their_parents",
+        &[Bin],
+    );
+    let tested = program("inherits");
+    let tested = tested.to_str().unwrap();
+    for how in ["libc", "_Fork", "clone", "syscall", "bare"] {
+        support::make_cold(&dir);
+        let said = support::printed(&mut outrider_run(
+            &dir,
+            &[],
+            &[tested, how, "100", "bin.dat"],
+        ));
+        let numbers: Vec<u32> = said
+            .split(' ')
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [made, mapped, open, writable] = numbers[..] else {
+            panic!("{how}: {said}")
+        };
+        assert!(made >= 100, "{how}: {said}");
+        assert_eq!((mapped, writable), (0, 0), "{how}: {said}");
+        assert!(open == 0 || how == "bare", "{how}: {said}");
+    }
+}
+
 /// SPEC B16: what programs share with the service nobody else can open, or change the length of.
 #[test]
 fn memory_keeps_its_length() {

@@ -514,11 +514,12 @@ impl Engine {
             }
             let shared = self.shared.clone();
             state.workers += 1;
+            let ours = threads::Own::new();
             let started = std::thread::Builder::new()
                 .name("outrider".into())
                 .stack_size(128 << 10)
                 .spawn(move || {
-                    let _ours = threads::Own::new();
+                    ours.begins();
                     worker::work(&shared);
                 });
             if started.is_err() {

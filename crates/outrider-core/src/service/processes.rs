@@ -1,10 +1,10 @@
 //! Processes: who is there, and what each has come to.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use outrider_sys::handover::{Arrival as Handover, Handed};
+use outrider_sys::handover::{self, Arrival as Handover, Handed};
 use outrider_sys::standing::Watch;
 use outrider_sys::units::InodeKey;
 
@@ -463,6 +463,8 @@ impl<K: Kernel> Service<K> {
             }
             return;
         }
+        // It is served here and not handed on, so that it is mapped by all who are to have it.
+        handover::belongs(handed.memory.as_fd());
         self.take_in_process(i, pid, true, handed.life);
         let proc = self.shared.proc(i);
         let looks = self.config.view.cache_visibility;

@@ -94,6 +94,10 @@ impl Pool {
                 q = self.lock();
                 continue;
             }
+            if q.stopped {
+                q.lister_ends();
+                return;
+            }
             let usable = lister.process.is_some();
             let job = q.lists.pop_front();
             let next = match job {

@@ -76,15 +76,14 @@ const LEFT_ALONE_US: u64 = 100_000;
 
 /// Starts the thread; `false` where that is not possible.
 pub(super) fn start(process: &'static Process) -> bool {
-    // All but those that the C library uses itself (to change the user of all threads, and to cancel one).
-    const KEPT: u64 = 1 << (32 - 1) | 1 << (33 - 1);
     let wishes = Wishes::of_environment();
-    let old = raw::set_signal_mask(!KEPT);
+    let ours = threads::Own::new();
+    let old = raw::set_signal_mask(threads::SIGNALS);
     let started = std::thread::Builder::new()
         .name("outrider".into())
         .stack_size(256 << 10)
         .spawn(move || {
-            let _ours = threads::Own::new();
+            ours.begins();
             // SAFETY: gives this thread a table of its own and closes what it holds there; no other thread notices.
             let r = unsafe {
                 raw::syscall6(

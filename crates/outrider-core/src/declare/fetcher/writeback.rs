@@ -188,8 +188,9 @@ impl Writer {
         let desk = Arc::new(Desk::default());
         let its = desk.clone();
         let thread = std::thread::Builder::new().name("outrider".into());
+        let ours = threads::Own::new();
         let started = thread.stack_size(STACK).spawn(move || {
-            let _ours = threads::Own::new();
+            ours.begins();
             its.work();
         });
         self.failed = started.is_err();

@@ -357,7 +357,6 @@ impl State {
 
 /// One thread of a lane, until the engine is dropped.
 fn work(shared: &Shared, lane: &State) {
-    let _ours = threads::Own::new();
     become_background(shared.settings.io_priority);
     let thread = lane.thread();
     lock(&lane.waiting).looks();
@@ -382,8 +381,13 @@ impl Lane {
         let wakes = waiting.wakes(each);
         if !wakes && waiting.lacks(each) && waiting.threads < THREADS {
             let (shared, its) = (engine.clone(), lane.clone());
+            let ours = threads::Own::new();
             let thread = std::thread::Builder::new().name("outrider-lane".into());
-            match thread.stack_size(STACK).spawn(move || work(&shared, &its)) {
+            let started = thread.stack_size(STACK).spawn(move || {
+                ours.begins();
+                work(&shared, &its);
+            });
+            match started {
                 Ok(_) => waiting.begins(),
                 Err(_) => engine.notes().lose(lost::THREADS),
             }

@@ -90,10 +90,11 @@ impl Hands {
             let (give, jobs) = channel::<(usize, Job)>();
             let (number, tell, wake) = (self.jobs.len(), self.tell.clone(), self.wake.clone());
             let (settings, notes, clock) = (self.settings, self.notes.clone(), self.clock);
+            let ours = threads::Own::new();
             let started = std::thread::Builder::new()
                 .name("outrider".into())
                 .spawn(move || {
-                    let _ours = threads::Own::new();
+                    ours.begins();
                     let mut worker = Worker::begin(&settings, notes, clock);
                     for (job, what) in jobs {
                         let done = worker.perform(what);
