@@ -112,14 +112,17 @@ void op_openat2(struct ctx *c)
 	char path[NAME_LEN];
 	enum kind kind = some_path(c, path);
 	int fd, err;
-	struct open_how how = { .resolve = PICK(c, resolve) };
-	how.flags = (uint64_t)some_flags(c, kind);
-	if (how.flags & O_CREAT)
-		how.mode = 0644;
-	size_t size = chance(c, 95) ? sizeof how : below(c, 64);
-	say(c, "%s flags=%llo resolve=%llx size=%zu", path, how.flags, how.resolve, size);
-	CALL(fd, err, (int)syscall(SYS_openat2, AT_FDCWD, path, &how, size));
-	opened(c, fd, err, kind, (int)how.flags);
+	/* What lies behind the structure counts, too, where more is said to be its length. */
+	struct { struct open_how how; char beyond[64]; } arg = { .how.resolve = PICK(c, resolve) };
+	struct open_how *how = &arg.how;
+	how->flags = (uint64_t)some_flags(c, kind);
+	if (how->flags & O_CREAT)
+		how->mode = 0644;
+	size_t size = chance(c, 95) ? sizeof *how : below(c, 64);
+	arg.beyond[0] = chance(c, 30);
+	say(c, "%s flags=%llo resolve=%llx size=%zu", path, how->flags, how->resolve, size);
+	CALL(fd, err, (int)syscall(SYS_openat2, AT_FDCWD, path, how, size));
+	opened(c, fd, err, kind, (int)how->flags);
 }
 
 void op_tmpfile(struct ctx *c)

@@ -303,17 +303,23 @@ int child_main(int argc, char **argv)
 			say(c, "\n");
 			continue;
 		}
+		/* Of a hole a direct read that isn't aligned is no error, and which pages of one get blocks when one of them is written through a mapping
+		 * depends on how the file came to be cached. */
+		bool direct = kernel(SYS_fcntl, fd, F_GETFL, 0, 0, 0, 0) & O_DIRECT;
 		for (int i = 0; i < 3; i++) {
+			off_t off = (off_t)below(c, 1 << 20);
 			ssize_t got;
-			CALL(got, err, pread(fd, buf, sizeof buf, (off_t)below(c, 1 << 20)));
+			CALL(got, err, pread(fd, buf, sizeof buf, direct ? off & -(off_t)PAGE : off));
 			say_ret(c, got, err);
 			if (got > 0)
 				say_hash(c, buf, (size_t)got);
 		}
 		/* The position is shared with the parent. */
 		ssize_t got;
-		CALL(got, err, read(fd, buf, 100));
-		say_ret(c, got, err);
+		if (!direct) {
+			CALL(got, err, read(fd, buf, 100));
+			say_ret(c, got, err);
+		}
 		say_pos(c, fd);
 		say(c, "\n");
 	}

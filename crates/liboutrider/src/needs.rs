@@ -58,15 +58,20 @@ impl Path {
         told.then_some((st.stx_mnt_id, st.stx_ino))
     }
 
-    /// `st_dev` and `st_ino` of what it leads to.
-    fn leads_to(&self) -> Option<(u64, u64)> {
+    /// What it leads to.
+    fn status(&self) -> Option<libc::stat> {
         // SAFETY: plain data for which zero is a valid value.
         let mut st: libc::stat = unsafe { core::mem::zeroed() };
         let (path, to) = (self.bytes.as_ptr() as usize, &raw mut st as usize);
         let at = libc::AT_FDCWD as usize;
         // SAFETY: a path that ends with a zero, and the kernel writes one struct stat.
         let r = unsafe { raw::syscall6(libc::SYS_newfstatat, at, path, to, 0, 0, 0) };
-        (r == 0).then_some((st.st_dev, st.st_ino))
+        (r == 0).then_some(st)
+    }
+
+    /// `st_dev` and `st_ino` of what it leads to.
+    fn leads_to(&self) -> Option<(u64, u64)> {
+        self.status().map(|st| (st.st_dev, st.st_ino))
     }
 }
 
@@ -93,6 +98,11 @@ pub fn start(runner: u32, fd: u32, secret: u64) {
     }
     let path = Path::new(b"/proc/").number(runner);
     let path = path.then(b"/fd/").number(fd);
+    let is_file = |st: libc::stat| st.st_mode & libc::S_IFMT == libc::S_IFREG;
+    // The number may be another process's by now: a pipe's readers, or a device, would notice.
+    if !path.status().is_some_and(is_file) {
+        return;
+    }
     let flags = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
     // SAFETY: a path that ends with a zero, and numbers.
     let file = unsafe {

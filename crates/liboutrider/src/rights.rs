@@ -14,7 +14,7 @@ pub fn end_threads() {
     threads::forget_ended();
     declared::disable();
     outrider_graph::end_threads();
-    threads::await_ends(attach::until(shm::PATIENCE_US));
+    threads::await_ends(|| attach::until(shm::PATIENCE_US));
 }
 
 /// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing.

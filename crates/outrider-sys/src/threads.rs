@@ -162,9 +162,9 @@ pub fn forget_ended() {
     }
 }
 
-/// Waits until no thread of ours can run any code in this process, or the monotonic clock shows `until_us` µs; whether that is so. In a child of vfork(2),
-/// which runs in its parent's memory, there are none. The kernel doesn't count them any more then.
-pub fn await_ends(until_us: u64) -> bool {
+/// Waits until no thread of ours can run any code in this process, or the monotonic clock shows so many µs, which are asked for where there are any; whether that is so. In
+/// a child of vfork(2), which runs in its parent's memory, there are none. The kernel doesn't count them any more then.
+pub fn await_ends(until_us: impl FnOnce() -> u64) -> bool {
     let ours = OURS.load(Acquire);
     if ours == 0 {
         return true;
@@ -173,6 +173,7 @@ pub fn await_ends(until_us: u64) -> bool {
     if ours & !0xffff_ffff != process {
         return true;
     }
+    let until_us = until_us();
     let nothing = AtomicU32::new(0);
     let lives = |place: &Place| !Place::is_over(place.holder.load(Acquire), process);
     while OURS.load(Acquire) != process || PLACES.iter().any(lives) {
