@@ -94,7 +94,10 @@ impl<K: Kernel> Readers for Followed<'_, K> {
                     0 => THREADS * at_once.max(in_flight),
                     bytes => bytes,
                 },
-                streams: streams + u64::from(hint > 0),
+                streams: match by_blocks {
+                    true => 0,
+                    false => streams + u64::from(hint > 0),
+                },
             })
         };
         let mut programs: Option<Vec<Program>> = service.processes.iter().map(program).collect();
