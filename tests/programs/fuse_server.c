@@ -7,20 +7,10 @@
  * stats is one line: opens of f, the most at one time, those now, reads, bytes read, requests that were not answered, times that f's attributes were asked for. Opening it with O_TRUNC is not needed: the
  * file reset sets all to zero when it is opened. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/fuse.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
+#include "fuse_raw.h"
 
 enum { ROOT = 1, BOX, FILE_F, STATS, RESET };
 
-static int dev;
 static unsigned long long size = 64ull << 20;
 static unsigned delay;
 static int direct, keep, hide, once, stall, hang;
@@ -28,14 +18,6 @@ static int linked = 1, hidden, box = 1;
 static long opens, now, most, reads, unanswered, asked;
 static unsigned long long bytes;
 static char buffer[1 << 20];
-
-static void reply(unsigned long long unique, int error, const void *data, size_t n)
-{
-    struct fuse_out_header h = {.len = sizeof h + n, .error = -error, .unique = unique};
-    struct iovec v[2] = {{&h, sizeof h}, {(void *)data, n}};
-    if (writev(dev, v, n ? 2 : 1) < 0 && errno != ENOENT)
-        exit(1);
-}
 
 static struct fuse_attr attributes(unsigned long long node)
 {
@@ -67,12 +49,7 @@ static size_t list(unsigned long long dir, unsigned long long from, char *to)
         const char *name = dir == ROOT ? in_root[i] : i ? NULL : linked ? "f" : hidden ? ".fuse_hidden1" : NULL;
         if (!name || !find(dir, name))
             continue;
-        struct fuse_dirent d = {.ino = find(dir, name), .off = i + 1, .namelen = strlen(name)};
-        d.type = (attributes(d.ino).mode & S_IFMT) >> 12;
-        memset(to + n, 0, FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + d.namelen));
-        memcpy(to + n, &d, FUSE_NAME_OFFSET);
-        memcpy(to + n + FUSE_NAME_OFFSET, name, d.namelen);
-        n += FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + d.namelen);
+        n += entry(to + n, find(dir, name), i + 1, name, attributes(find(dir, name)).mode);
     }
     return n;
 }
@@ -85,13 +62,9 @@ static void serve(struct fuse_in_header *h, void *body)
         return;
     }
     switch (h->opcode) {
-    case FUSE_INIT: {
-        struct fuse_init_in *in = body;
-        struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = 31, .max_readahead = in->max_readahead,
-            .flags = FUSE_ASYNC_READ | FUSE_BIG_WRITES, .max_background = 12, .congestion_threshold = 10, .max_write = 1 << 17, .time_gran = 1};
-        reply(h->unique, 0, &out, sizeof out);
+    case FUSE_INIT:
+        begins(h, FUSE_BIG_WRITES, 12);
         break;
-    }
     case FUSE_LOOKUP:
         if ((found = find(node, body))) {
             struct fuse_entry_out out = {.nodeid = found, .generation = 1, .attr = attributes(found)};
@@ -174,28 +147,14 @@ static void serve(struct fuse_in_header *h, void *body)
         else
             box = 0, reply(h->unique, 0, NULL, 0);
         break;
-    case FUSE_STATFS: {
-        struct fuse_statfs_out out = {.st = {.bsize = 4096, .namelen = 255, .frsize = 4096}};
-        reply(h->unique, 0, &out, sizeof out);
-        break;
-    }
-    case FUSE_FORGET:
-    case FUSE_BATCH_FORGET:
-    case FUSE_INTERRUPT:
-        break;
-    case FUSE_FLUSH:
-    case FUSE_RELEASEDIR:
-    case FUSE_ACCESS:
-        reply(h->unique, 0, NULL, 0);
-        break;
     default:
-        reply(h->unique, ENOSYS, NULL, 0);
+        if (!serve_plain(h))
+            reply(h->unique, ENOSYS, NULL, 0);
     }
 }
 
 int main(int argc, char **argv)
 {
-    char options[200];
     static char request[1 << 18] __attribute__((aligned(8)));
     for (int i = 2; i < argc; i++) {
         direct |= !strcmp(argv[i], "direct");
@@ -211,23 +170,11 @@ int main(int argc, char **argv)
         if (!strncmp(argv[i], "hang=", 5))
             hang = n;
     }
-    dev = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", dev);
-    if (argc < 2 || dev < 0 || mount("test", argv[1], "fuse.test", 0, options)) {
-        perror("fuse");
+    if (argc < 2)
         return 1;
-    }
-    if (fork())
-        return 0;
-    setsid();
-    freopen("/dev/null", "r+", stdout);
-    freopen("/dev/null", "r+", stderr);
+    mount_at(argv[1]);
     for (;;) {
-        ssize_t n = read(dev, request, sizeof request);
-        if (n < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN))
-            continue;
-        if (n < (ssize_t)sizeof(struct fuse_in_header))
-            return 0;
-        serve((void *)request, request + sizeof(struct fuse_in_header));
+        struct fuse_in_header *h = take(request, sizeof request);
+        serve(h, h + 1);
     }
 }

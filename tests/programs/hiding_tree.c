@@ -4,33 +4,16 @@
  * until it is unmounted. What is cached stays when a file is opened again. Each read takes so many µs, eight of them at a time. The file hidden says how often one was unlinked
  * while it was open. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/fuse.h>
+#include "fuse_raw.h"
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 enum { ROOT = 1, BOX, HIDDEN, FIRST, MOST = 1000, SIZE = 6 << 10, THREADS = 8 };
 
-static int dev, files, box = 1, times;
+static int files, box = 1, times;
 static unsigned delay;
 /* Of each file whether its name, or the one under which it hides, leads to it, and how often it is open. */
 static struct { int linked, hides, open; } file[MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void reply(unsigned long long unique, int error, const void *data, size_t n)
-{
-    struct fuse_out_header h = {.len = sizeof h + n, .error = -error, .unique = unique};
-    struct iovec v[2] = {{&h, sizeof h}, {(void *)data, n}};
-    if (writev(dev, v, n ? 2 : 1) < 0 && errno != ENOENT)
-        exit(1);
-}
 
 static struct fuse_attr attributes(unsigned long long node)
 {
@@ -66,14 +49,9 @@ static size_t list(unsigned long long from, size_t most, char *to)
         char name[30];
         if (!name_of(i, name))
             continue;
-        struct fuse_dirent d = {.ino = FIRST + i, .off = i + 1, .namelen = strlen(name), .type = S_IFREG >> 12};
-        size_t len = FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + d.namelen);
-        if (n + len > most)
+        if (n + FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + strlen(name)) > most)
             break;
-        memset(to + n, 0, len);
-        memcpy(to + n, &d, FUSE_NAME_OFFSET);
-        memcpy(to + n + FUSE_NAME_OFFSET, name, d.namelen);
-        n += len;
+        n += entry(to + n, FIRST + i, i + 1, name, S_IFREG);
     }
     return n;
 }
@@ -85,13 +63,9 @@ static void serve(struct fuse_in_header *h, void *body)
     unsigned long long node = h->nodeid, found;
     int i = node >= FIRST ? node - FIRST : 0;
     switch (h->opcode) {
-    case FUSE_INIT: {
-        struct fuse_init_in *in = body;
-        struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = 31, .max_readahead = in->max_readahead,
-            .flags = FUSE_ASYNC_READ | FUSE_PARALLEL_DIROPS, .max_background = 16, .congestion_threshold = 12, .max_write = 1 << 17, .time_gran = 1};
-        reply(h->unique, 0, &out, sizeof out);
+    case FUSE_INIT:
+        begins(h, FUSE_PARALLEL_DIROPS, 16);
         break;
-    }
     case FUSE_LOOKUP:
         if ((found = find(node, body))) {
             struct fuse_entry_out out = {.nodeid = found, .generation = 1, .entry_valid = 100, .attr_valid = 100, .attr = attributes(found)};
@@ -147,22 +121,9 @@ static void serve(struct fuse_in_header *h, void *body)
         reply(h->unique, left ? ENOTEMPTY : 0, NULL, 0);
         break;
     }
-    case FUSE_STATFS: {
-        struct fuse_statfs_out out = {.st = {.bsize = 4096, .namelen = 255, .frsize = 4096}};
-        reply(h->unique, 0, &out, sizeof out);
-        break;
-    }
-    case FUSE_FORGET:
-    case FUSE_BATCH_FORGET:
-    case FUSE_INTERRUPT:
-        break;
-    case FUSE_FLUSH:
-    case FUSE_RELEASEDIR:
-    case FUSE_ACCESS:
-        reply(h->unique, 0, NULL, 0);
-        break;
     default:
-        reply(h->unique, ENOSYS, NULL, 0);
+        if (!serve_plain(h))
+            reply(h->unique, ENOSYS, NULL, 0);
     }
 }
 
@@ -171,12 +132,7 @@ static void *work(void *unused)
     static char bytes[SIZE];
     char *request = aligned_alloc(8, 1 << 18);
     for (;;) {
-        ssize_t n = read(dev, request, 1 << 18);
-        if (n < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN))
-            continue;
-        if (n < (ssize_t)sizeof(struct fuse_in_header))
-            exit(0);
-        struct fuse_in_header *h = (void *)request;
+        struct fuse_in_header *h = take(request, 1 << 18);
         struct fuse_read_in *in = (void *)(h + 1);
         if (h->opcode == FUSE_READ && h->nodeid >= FIRST) {
             usleep(delay);
@@ -193,23 +149,12 @@ static void *work(void *unused)
 
 int main(int argc, char **argv)
 {
-    char options[200];
     if (argc < 4 || (files = atoi(argv[2])) > MOST)
         return 1;
     delay = atoi(argv[3]);
     for (int i = 0; i < files; i++)
         file[i].linked = 1;
-    dev = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", dev);
-    if (dev < 0 || mount("test", argv[1], "fuse.test", 0, options)) {
-        perror("fuse");
-        return 1;
-    }
-    if (fork())
-        return 0;
-    setsid();
-    freopen("/dev/null", "r+", stdout);
-    freopen("/dev/null", "r+", stderr);
+    mount_at(argv[1]);
     for (int i = 1; i < THREADS; i++) {
         pthread_t thread;
         pthread_create(&thread, NULL, work, NULL);

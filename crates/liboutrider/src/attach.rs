@@ -294,17 +294,10 @@ impl Copying {
     /// Waits until what another thread hands over is, asking the kernel nothing. No signal comes to that one, so that the caller is not it.
     #[inline]
     pub fn begin() -> Copying {
-        /// Turns of a loop: some tens of milliseconds.
-        const PATIENCE: u32 = 500_000;
         let local = local();
         if let Some(local) = local {
             local.copies.fetch_add(1, Ordering::SeqCst);
-            for _ in 0..PATIENCE {
-                if local.handing.load(Ordering::SeqCst) == 0 {
-                    break;
-                }
-                core::hint::spin_loop();
-            }
+            turn(MOMENT, || local.handing.load(Ordering::SeqCst) == 0);
         }
         Copying(local)
     }
@@ -898,11 +891,23 @@ pub fn quiesce(until_us: u64) -> Quiesced {
     Quiesced(call)
 }
 
+/// Turns of a loop: some tens of milliseconds.
+const MOMENT: u32 = 500_000;
+
+/// Waits so many turns of a loop at most, asking the kernel nothing.
+#[inline]
+fn turn(times: u32, is_over: impl Fn() -> bool) {
+    for _ in 0..times {
+        if is_over() {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+}
+
 /// Asks the service to let go of every descriptor, and waits a moment until it has, asking the kernel nothing.
 #[cold]
 pub fn let_go() {
-    /// Turns of a loop: some tens of milliseconds.
-    const PATIENCE: u32 = 500_000;
     let Some(proc) = current() else {
         return;
     };
@@ -910,13 +915,10 @@ pub fn let_go() {
         .release_wanted
         .fetch_add(1, Ordering::AcqRel)
         .wrapping_add(1);
-    for _ in 0..PATIENCE {
+    turn(MOMENT, || {
         let done = proc.release_done.load(Ordering::Acquire);
-        if done.wrapping_sub(wanted) as i32 >= 0 || proc.closed.load(Ordering::Relaxed) != 0 {
-            return;
-        }
-        core::hint::spin_loop();
-    }
+        done.wrapping_sub(wanted) as i32 >= 0 || proc.closed.load(Ordering::Relaxed) != 0
+    });
 }
 
 /// Asks the service to let go of every descriptor, and waits until it has, or the monotonic clock shows `until_us` µs.
@@ -999,13 +1001,10 @@ fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) {
     /// Turns of a loop, 60 to 200 ms of a processor. While files are fetched for a program the service looks every millisecond or two, as soon as it gets a processor, and
     /// after seconds of silence every 50 ms.
     const PATIENCE: u32 = 4_000_000;
-    for _ in 0..PATIENCE {
+    turn(PATIENCE, || {
         let words = [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed));
-        if is_enough() || words != [0, 0] {
-            return;
-        }
-        core::hint::spin_loop();
-    }
+        is_enough() || words != [0, 0]
+    });
 }
 
 /// Something that the service may have open was closed by this process since it last started another.
@@ -1031,9 +1030,7 @@ pub fn starting() {
         return;
     };
     let walks = [&proc.walking, &proc.visiting].map(|w| w.load(Ordering::Relaxed));
-    if walks[0] & shm::SERVED != 0 {
-        proc.rests.store(1, Ordering::SeqCst);
-    }
+    rest(proc);
     if CLOSED.swap(false, Ordering::Relaxed) || walks != [0, 0] {
         settle(proc);
     }
@@ -1052,18 +1049,23 @@ pub fn unlinking() {
     UNLINKS.store(true, Ordering::Relaxed);
     let walking = current().map_or(0, |proc| proc.walking.load(Ordering::Relaxed));
     if CLOSED_LARGE.load(Ordering::Relaxed) || walking & shm::SERVED != 0 {
-        unlinking_closed(walking);
+        unlinking_closed();
     }
 }
 
 #[cold]
-fn unlinking_closed(walking: u32) {
+fn unlinking_closed() {
     CLOSED_LARGE.store(false, Ordering::Relaxed);
     if let Some(proc) = handed_before() {
-        if walking & shm::SERVED != 0 {
-            proc.rests.store(1, Ordering::SeqCst);
-        }
+        rest(proc);
         settle(proc);
+    }
+}
+
+/// Nothing that a server keeps is opened ahead of a process that goes through its tree, until that [goes on](goes_on).
+fn rest(proc: &Proc) {
+    if proc.walking.load(Ordering::Relaxed) & shm::SERVED != 0 {
+        proc.rests.store(1, Ordering::SeqCst);
     }
 }
 

@@ -8,6 +8,8 @@ use core::ffi::c_char;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use outrider_sys::fnv;
+
 /// Bytes of a log: 200,000 names of usual length. Only what is written takes memory.
 pub const BYTES: usize = 16 << 20;
 /// What /proc/PID/maps shows for it.
@@ -47,11 +49,9 @@ impl Did {
 /// Whether a name is one of those that stand for all: the same ones in each run. Inodes lie side by side in blocks of 16, of which file systems read many at once,
 /// and names a hundred to a block.
 pub fn is_sample(name: &[u8]) -> bool {
-    // FNV-1a, 64 bits. Its last bytes hardly reach the bits in the middle, and names of one directory differ in these only: without mixing it once more of some
+    // The last bytes of a hash hardly reach the bits in the middle, and names of one directory differ in these only: without mixing it once more of some
     // directories half of the names would be samples and of others none. The constants are those of MurmurHash3's end.
-    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    });
+    let hash = name.iter().copied().fold(fnv::NOTHING, fnv::then);
     let hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     (hash >> 33).is_multiple_of(ONE_OF)

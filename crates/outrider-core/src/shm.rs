@@ -15,6 +15,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use outrider_sys::units::{DeviceId, PAGE};
 
+use outrider_sys::fnv;
 use outrider_sys::handover::NAME_BYTES;
 
 use crate::board::Board;
@@ -314,15 +315,14 @@ pub struct Lists {
 /// Names in [`Proc::ahead`]: of each of 16 threads that open files ahead a file and its directory, on disks and on a server.
 pub const AHEAD: usize = 64;
 
-/// What tells a file's name from others, by the bytes of a path that leads to it: of its last part, and never 0 (FNV-1a).
+/// What tells a file's name from others, by the bytes of a path that leads to it: of its last part, and never 0.
 pub fn name_tag(path: impl DoubleEndedIterator<Item = u8>) -> u32 {
     let last = path
         .rev()
         .skip_while(|b| *b == b'/')
         .take_while(|b| *b != b'/');
-    last.fold(0x811c_9dc5, |tag: u32, b| {
-        (tag ^ u32::from(b)).wrapping_mul(0x0100_0193)
-    }) | 1
+    let hash = last.fold(fnv::NOTHING, fnv::then);
+    (hash >> 32) as u32 | 1
 }
 
 /// What one process and the service tell each other, in memory that nobody else has.

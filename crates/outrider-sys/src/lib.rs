@@ -8,6 +8,7 @@ pub mod counters;
 pub mod device;
 pub mod environment;
 pub mod extent;
+pub mod fnv;
 pub mod handover;
 pub mod kernel_cache;
 pub mod life;

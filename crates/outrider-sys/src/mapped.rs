@@ -328,6 +328,7 @@ impl<T: Copy> Drop for Fifo<T> {
         unmap(self.at.as_ptr().cast(), self.room * size_of::<T>());
     }
 }
+
 /// A page of this process that is written to now and then, and by nobody else.
 #[repr(C, align(4096))]
 struct Written(AtomicU32);

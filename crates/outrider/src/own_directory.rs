@@ -5,7 +5,7 @@
 
 use core::mem::MaybeUninit;
 
-use outrider_sys::raw;
+use outrider_sys::{fnv, raw};
 
 use crate::plain::{Text, after, byte};
 
@@ -96,14 +96,14 @@ pub unsafe fn is_kept_by(path: *mut u8, user: u32) -> bool {
     }
 }
 
-/// A directory's name for a file of this path, to `put` byte by byte: FNV-1a, which needs to be no more than another one for another path.
+/// A directory's name for a file of this path, to `put` byte by byte: another one for another path is all that it needs to be.
 pub unsafe fn name_of(path: Text, mut put: impl FnMut(u8)) {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut hash = fnv::NOTHING;
     let mut i = 0;
     // SAFETY: within the text, or at its end.
     unsafe {
         while byte(path, i) != 0 {
-            hash = (hash ^ u64::from(byte(path, i))).wrapping_mul(0x0100_0000_01b3);
+            hash = fnv::then(hash, byte(path, i));
             i += 1;
         }
     }

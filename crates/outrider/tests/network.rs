@@ -455,24 +455,10 @@ fn disks_below_silent_servers_hold_nobody_up() {
     .unwrap();
     support::make_cold(&dir.join("disk"));
     mount.signal(Signal::STOP);
-    let began = Instant::now();
-    let mut child = remember("sleep 0.3").spawn().unwrap();
-    let status = loop {
-        let over = began.elapsed() > Duration::from_secs(30);
-        match child.try_wait().unwrap() {
-            None if !over => std::thread::sleep(Duration::from_millis(20)),
-            status => break status,
-        }
-    };
-    mount.signal(Signal::CONT);
-    let status = status.unwrap_or_else(|| {
-        let _ = child.kill();
-        panic!("it hangs")
-    });
-    assert!(status.success());
+    let child = remember("sleep 0.3").spawn().unwrap();
     // The service was not given up.
-    let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
-    assert_eq!(report["lost"], serde_json::json!([]));
+    let lost = lost_beside(&dir, child, &mount, 30.0);
+    assert_eq!(lost, serde_json::json!([]));
     let unmounted = Command::new("umount").arg(&below).status();
     assert!(unmounted.unwrap().success());
     mount.end();
@@ -543,13 +529,14 @@ time.sleep(.3)";
         let mount = Mount::of(TEST, &dir, &["--valid-s", "0"]).unwrap();
         mount.signal(Signal::STOP);
         drop(run.stdin.take());
-        ends_with_all_figures(&dir, run, &mount);
+        let lost = lost_beside(&dir, run, &mount, support::PATIENCE).to_string();
+        assert!(!lost.contains("helper"), "{lost}");
     }
 }
 
-/// The run ends although the server doesn't answer, and the service had its figures ready.
-fn ends_with_all_figures(dir: &Path, mut run: Child, mount: &Mount) {
-    let status = support::wait_for(support::PATIENCE, || run.try_wait().unwrap());
+/// The run ends within so many seconds although the server doesn't answer; what was lost.
+fn lost_beside(dir: &Path, mut run: Child, mount: &Mount, seconds: f64) -> Value {
+    let status = support::wait_for(seconds, || run.try_wait().unwrap());
     mount.signal(Signal::CONT);
     let status = status.unwrap_or_else(|| {
         let _ = run.kill();
@@ -557,8 +544,7 @@ fn ends_with_all_figures(dir: &Path, mut run: Child, mount: &Mount) {
     });
     assert!(status.success());
     let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
-    let lost = report["lost"].to_string();
-    assert!(!lost.contains("helper"), "{lost}");
+    report["lost"].clone()
 }
 
 /// S1: what a program has read in another process namespace is looked up by its name nowhere, also not to see who else reads it: among the service's mounts that name may
@@ -586,5 +572,6 @@ time.sleep(3)";
     let argv = ["unshare", "-pfm", "--mount-proc", "sh", "-c", script, READ];
     let run = outrider_run(&dir, &["--config=config.toml", "--report=r.json"], &argv);
     let run = { run }.spawn().unwrap();
-    ends_with_all_figures(&dir, run, &mount);
+    let lost = lost_beside(&dir, run, &mount, support::PATIENCE).to_string();
+    assert!(!lost.contains("helper"), "{lost}");
 }

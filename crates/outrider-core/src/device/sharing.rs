@@ -174,9 +174,7 @@ pub(crate) struct Disk {
     pub(crate) idle: u32,
     pub(crate) settled: i64,
     pub(crate) busy: Moment,
-    /// Looks since one at which nothing of ours was on its way, of those that are kept …
-    pub(crate) drained: Option<u32>,
-    /// … whether that may be waited for …
+    /// Whether it may be waited for until nothing of ours is on its way …
     pub(crate) drains: bool,
     /// … how often it was, in vain …
     pub(crate) held: u32,
@@ -212,7 +210,6 @@ impl Disk {
             idle: 0,
             settled: 0,
             busy: now,
-            drained: None,
             drains: false,
             held: 0,
             undecided: 0,
@@ -258,10 +255,8 @@ impl Disk {
         let are_weighed = count.asked.is_some();
         self.counts.push_back(count);
         if drained {
-            (self.drained, self.held) = (Some(0), 0);
+            self.held = 0;
             self.undecided += u32::from(self.sharing != Sharing::Unknown);
-        } else {
-            self.drained = self.drained.map(|looks| looks + 1);
         }
         if surely || signs && !are_weighed {
             // Somebody who goes on reading is seen again soon.
@@ -270,7 +265,6 @@ impl Disk {
             self.surely |= surely && self.drains;
             // Those were counted.
             self.counts.drain(..self.counts.len() - 1);
-            self.drained = self.drained.filter(|looks| *looks == 0);
             self.undecided = 0;
         } else if nobody && self.drains && self.suspects() {
             self.quiet = self.quiet.max(proof(answer));
@@ -289,7 +283,7 @@ impl Disk {
     /// What was counted until now says nothing any more.
     pub(crate) fn forget(&mut self) {
         self.counts.clear();
-        (self.drained, self.held, self.undecided) = (None, 0, 0);
+        (self.held, self.undecided) = (0, 0);
     }
 
     /// What may be on its way of what is counted now.
@@ -338,7 +332,8 @@ impl Disk {
         let perhaps = self.excess(last, 0).is_none_or(|bytes| bytes > FEW * PAGE);
         // What is not decided by then takes longer.
         let enough = PROOF << self.undecided.saturating_sub(1).min(3);
-        let long_ago = self.drained.is_none_or(|looks| looks + 1 >= enough);
+        let mut late = self.counts.iter().rev().take(enough as usize - 1);
+        let long_ago = !late.any(|c| c.drained);
         // Of what programs may have on their way themselves nobody knows how much was read.
         let tells = last.programs.way <= FEW * PAGE;
         let wanted = match self.sharing {

@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use outrider_sys::raw;
 use outrider_sys::units::InodeKey;
+use outrider_sys::{fnv, raw};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 
 use super::format::{self, Bad, LONGEST};
@@ -93,17 +93,11 @@ pub fn is_name(name: &OsStr) -> bool {
 
 /// The name of a job: its program, and a number made of that, its arguments and its directory.
 pub fn name_of(command: &[OsString], directory: &Path) -> OsString {
-    /// FNV-1a, 64 bits.
-    fn add(mut hash: u64, bytes: &[u8]) -> u64 {
-        // Each part ends with what no part has.
-        for byte in bytes.iter().chain(&[0]) {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
-        hash
-    }
     let parts = command.iter().map(|a| a.as_bytes());
     let parts = parts.chain([directory.as_os_str().as_bytes()]);
-    let hash = parts.fold(0xcbf2_9ce4_8422_2325, add);
+    // Each part ends with what no part has.
+    let bytes = parts.flat_map(|part| part.iter().chain(&[0]));
+    let hash = bytes.copied().fold(fnv::NOTHING, fnv::then);
     let program = command.first().map(Path::new).and_then(Path::file_name);
     let program = program.unwrap_or_default().to_string_lossy();
     let plain = program.chars().take(32).map(|c| match c {

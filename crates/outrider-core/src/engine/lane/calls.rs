@@ -558,18 +558,19 @@ fn modified(st: &libc::stat) -> (i64, u64) {
 
 /// The time of modification of a directory now. A server is not asked for it, unless its own for the name.
 pub fn modified_at(path: &Path, server: Option<&Server>) -> Option<(i64, u64)> {
-    let found = find_directory(path, server)?;
-    Some(modified(&raw::status(found.as_raw_fd()).ok()?))
+    find_directory(path, server).map(|(_, st)| modified(&st))
 }
 
-/// A directory by its name, without any right. Only the `server` whose file system is gone through is asked, on threads that may wait for it.
-pub fn find_directory(path: &Path, server: Option<&Server>) -> Option<OwnedFd> {
+/// A directory by its name, without any right, and what is known of it. Only the `server` whose file system is gone through is asked, on threads that may wait for it.
+pub fn find_directory(path: &Path, server: Option<&Server>) -> Option<(OwnedFd, libc::stat)> {
     if server.is_some() {
-        return rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok();
+        let found = rustix::fs::openat(CWD, path, directory(), Mode::empty()).ok()?;
+        let st = raw::status(found.as_raw_fd()).ok()?;
+        return Some((found, st));
     }
     let (found, st) = fetch::find(path)?;
     let is_one = FileType::from_raw_mode(st.st_mode) == FileType::Directory;
-    is_one.then(|| found.into())
+    is_one.then(|| (found.into(), st))
 }
 
 /// Lists a directory, of another that is known if it is `within` one; and what finds entries in it.
@@ -578,14 +579,15 @@ pub(super) fn list(
     within: Option<&Path>,
     server: Option<&Server>,
 ) -> Option<(Directory, OwnedFd)> {
-    let found = match within.and_then(|p| Some((p.parent()?, p.file_name()?))) {
+    let (found, st) = match within.and_then(|p| Some((p.parent()?, p.file_name()?))) {
         Some((parent, name)) => {
-            let parent = find_directory(parent, server)?;
-            find(&parent, name).ok()?
+            let (parent, _) = find_directory(parent, server)?;
+            let found = find(&parent, name).ok()?;
+            let st = raw::status(found.as_raw_fd()).ok()?;
+            (found, st)
         }
         None => find_directory(path, server)?,
     };
-    let st = raw::status(found.as_raw_fd()).ok()?;
     let opened = match server {
         Some(server) => {
             if st.st_dev != server.device.0 {
@@ -650,8 +652,7 @@ fn list_part(
 
 /// Opens a directory to find something in it, if it still is the one that was listed.
 fn open_listed(path: &Path, key: InodeKey, server: Option<&Server>) -> Option<OwnedFd> {
-    let dir = find_directory(path, server)?;
-    let st = raw::status(dir.as_raw_fd()).ok()?;
+    let (dir, st) = find_directory(path, server)?;
     (InodeKey::new(st.st_dev, st.st_ino) == key).then_some(dir)
 }
 

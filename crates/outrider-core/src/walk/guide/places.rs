@@ -1,12 +1,12 @@
 //! Where files are: paths, and the directories that hold them.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use outrider_sys::device::Device;
-use outrider_sys::raw::{self, blocks_read};
+use outrider_sys::raw::blocks_read;
 use outrider_sys::standing;
 use outrider_sys::units::{DeviceId, InodeKey};
 
@@ -36,8 +36,7 @@ impl Systems {
             // It is not asked for more than names.
             let lies_there = || {
                 let found = find_directory(dir, Some(server));
-                let st = found.and_then(|found| raw::status(found.as_raw_fd()).ok());
-                st.is_some_and(|st| st.st_dev == dev.0)
+                found.is_some_and(|(_, st)| st.st_dev == dev.0)
             };
             return server.device == dev && !standing::is_apart() && lies_there();
         }
