@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
+use outrider_sys::look_up::openat2;
 use outrider_sys::raw::{self, Fd};
 use outrider_sys::units::{ByteRange, InodeKey};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
@@ -55,8 +56,8 @@ fn open(path: &OsStr, links: bool) -> Option<Fd> {
     let none = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let open = |how| match links {
         true => rustix::fs::openat(CWD, path, flags | how, Mode::empty()),
-        false => match rustix::fs::openat2(CWD, path, flags | how, Mode::empty(), none) {
-            // Before Linux 5.6, or under a filter that doesn't know it.
+        false => match openat2(CWD, path, flags | how, none) {
+            // It isn't there, or a filter doesn't know it.
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
                 let flags = flags | how | OFlags::NOFOLLOW;
                 rustix::fs::openat(CWD, path, flags, Mode::empty())

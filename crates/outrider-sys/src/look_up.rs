@@ -5,15 +5,36 @@
 //! mapped. What it has forgotten is looked for from the root of its mount on, which is known, and no other mount is entered. Links are followed nowhere: names that the kernel
 //! tells have none.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
-use rustix::fs::{openat, openat2, statx};
+use rustix::fs::{openat, statx};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 use crate::device::{Mount, above, with_mounts};
 use crate::raw::Fd;
 use crate::units::DeviceId;
+use crate::valgrind;
+
+/// openat2(2) of what exists, as `how` says to look it up. ENOSYS on Valgrind, which complains of it, and before Linux 5.6; a filter that doesn't know it says
+/// EPERM.
+pub fn openat2(
+    dir: impl AsFd,
+    name: impl Arg,
+    flags: OFlags,
+    how: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    if valgrind::is_below() {
+        return Err(Errno::NOSYS);
+    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that asks who runs us"
+    )]
+    rustix::fs::openat2(dir, name, flags, Mode::empty(), how)
+}
 
 /// What has this absolute name, opened without any right (O_PATH). `None` as well where a server would have to be asked.
 pub fn look_up(name: &Path) -> Option<Fd> {
@@ -42,7 +63,7 @@ pub(crate) fn disk_named(name: &Path) -> Option<DeviceId> {
     let (flags, mode) = (OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
     let found = match known(Path::new("/dev")) {
-        Ok(dev) => openat2(dev, rest, flags, mode, how),
+        Ok(dev) => openat2(dev, rest, flags, how),
         Err(e) if is_strange(e) => openat(CWD, name, flags, mode),
         Err(e) => Err(e),
     };
@@ -67,7 +88,7 @@ fn known(name: &Path) -> rustix::io::Result<Fd> {
     let how = STRAIGHT.union(ResolveFlags::CACHED);
     let mut found = Err(Errno::AGAIN);
     for _ in 0..TIMES {
-        found = openat2(CWD, name, FLAGS, Mode::empty(), how);
+        found = openat2(CWD, name, FLAGS, how);
         if !matches!(found, Err(Errno::AGAIN)) {
             break;
         }
@@ -102,7 +123,7 @@ fn below(name: &Path, mounts: &[Mount]) -> Option<Fd> {
     if rest.as_os_str().is_empty() {
         return Some(root);
     }
-    let found = match openat2(&root, rest, FLAGS, Mode::empty(), WITHIN) {
+    let found = match openat2(&root, rest, FLAGS, WITHIN) {
         Err(e) if is_strange(e) => openat(&root, rest, FLAGS, Mode::empty()),
         found => found,
     };

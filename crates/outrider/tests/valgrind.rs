@@ -4,14 +4,15 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::{Random, fresh, have, outrider, plain_environment, program, skip};
+use support::{Disk, Random, fresh, have, outrider, plain_environment, program, skip};
 
 /// A tool that only runs the program, with nothing of its own to say.
 const VALGRIND: [&str; 3] = ["valgrind", "-q", "--tool=none"];
 
-fn run(dir: &std::path::Path, argv: &[&str]) -> Output {
+fn run(dir: &Path, argv: &[&str]) -> Output {
     support::make_cold(dir);
     let mut command = Command::new(argv[0]);
     plain_environment(&mut command, dir);
@@ -33,6 +34,15 @@ fn same(what: &str, plain: &Output, ours: &Output) {
     assert!(ours.stdout == plain.stdout, "{what}: the output differs");
 }
 
+/// Some files in some directories.
+fn plant(tree: &Path) {
+    for i in 0..200 {
+        let below = tree.join((i % 10).to_string());
+        fs::create_dir_all(&below).unwrap();
+        fs::write(below.join(i.to_string()), Random(i).bytes(100 << 10)).unwrap();
+    }
+}
+
 /// Programs on Valgrind below us, which read what is cold and what is cached, and walk a tree; and the same with all of us on Valgrind.
 #[test]
 fn valgrind_has_nothing_to_say_of_us() {
@@ -42,11 +52,7 @@ fn valgrind_has_nothing_to_say_of_us() {
     }
     let dir = fresh(name);
     fs::write(dir.join("file"), Random(3).bytes(24 << 20)).unwrap();
-    for i in 0..200 {
-        let below = dir.join(format!("tree/{}", i % 10));
-        fs::create_dir_all(&below).unwrap();
-        fs::write(below.join(i.to_string()), Random(i).bytes(100 << 10)).unwrap();
-    }
+    plant(&dir.join("tree"));
     let scan = program("pread_many").display().to_string();
     let outrider = outrider().display().to_string();
     for argv in [
@@ -54,6 +60,12 @@ fn valgrind_has_nothing_to_say_of_us() {
         &["tac", "file"],
         &[&scan, "file", "500", "-", "file"],
         &["sh", "-c", "cat file file | wc -c; grep -rc x tree | sort"],
+        // Slowly, so that the service has its turn while the tree is walked.
+        &[
+            "sh",
+            "-c",
+            "for i in 0 1 2 3 4 5 6 7 8 9; do cat tree/$i/* | wc -c; sleep .1; done",
+        ],
     ] {
         let what = argv.join(" ");
         let plain = run(&dir, &[&VALGRIND[..], argv].concat());
@@ -74,4 +86,31 @@ fn valgrind_has_nothing_to_say_of_us() {
         let all = [&VALGRIND[..], &children, argv].concat();
         same(&format!("valgrind {what}"), &plain, &run(&dir, &all));
     }
+}
+
+/// All of us on Valgrind, where a disk is slow enough that a walk's files are opened ahead.
+#[test]
+fn valgrind_has_nothing_to_say_of_a_walk() {
+    let name = "valgrind_has_nothing_to_say_of_a_walk";
+    if !have("valgrind") {
+        return skip(name, "no valgrind");
+    }
+    let dir = fresh(name);
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    plant(&disk.dir.join("tree"));
+    disk.does("model", &["remote"]);
+    let [plain, ours] = [
+        &["tar"][..],
+        &[&outrider().display().to_string(), "run", "--", "tar"],
+    ]
+    .map(|tar| {
+        disk.does("cold", &[]);
+        let children = ["--trace-children=yes"];
+        let argv = [&VALGRIND[..], &children, tar, &["cf", "-", "disk/tree"]].concat();
+        run(&dir, &argv)
+    });
+    assert!(plain.status.success(), "{plain:?}");
+    same("valgrind tar", &plain, &ours);
 }

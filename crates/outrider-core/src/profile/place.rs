@@ -12,10 +12,10 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
 use outrider_sys::device::{LiesOn, Mount, lies_on, mounts};
-use outrider_sys::look_up::look_up;
+use outrider_sys::look_up::{look_up, openat2};
 use outrider_sys::raw;
 use outrider_sys::units::InodeKey;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, OFlags, ResolveFlags};
 
 use crate::fetch::{leaves_access_time, reopen};
 use crate::lock;
@@ -180,7 +180,7 @@ impl Places {
             let below = below(path, at)?;
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
-            rustix::fs::openat2(Places::root(at)?, below, flags, Mode::empty(), resolve).ok()
+            openat2(Places::root(at)?, below, flags, resolve).ok()
         };
         if let Some(found) = within() {
             let name = crate::fetch::name(found.as_fd());
@@ -237,7 +237,7 @@ impl Places {
             | ResolveFlags::NO_XDEV
             | ResolveFlags::NO_SYMLINKS
             | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve).map_err(|_| Lost::Gone)
+        openat2(&root, below, flags, resolve).map_err(|_| Lost::Gone)
     }
 }
 

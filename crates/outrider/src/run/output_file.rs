@@ -7,9 +7,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use outrider_sys::look_up::openat2;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, renameat,
-    statat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, renameat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -153,8 +154,8 @@ impl OutputFile {
         let (parent, name) = parts.ok_or(io::ErrorKind::NotFound)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let dir = match openat2(CWD, parent, flags, Mode::empty(), links) {
-            // Before Linux 5.6, or under a filter that doesn't know it.
+        let dir = match openat2(CWD, parent, flags, links) {
+            // It isn't there, or a filter doesn't know it.
             Err(Errno::NOSYS | Errno::PERM) => openat(CWD, parent, flags, Mode::empty()),
             other => other,
         };

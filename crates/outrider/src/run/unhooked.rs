@@ -9,6 +9,7 @@ use std::time::Duration;
 use outrider_core::fetch;
 
 use outrider_sys::life;
+use outrider_sys::look_up::openat2;
 use outrider_sys::units::InodeKey;
 
 use crate::{elf, output, preload};
@@ -205,7 +206,7 @@ fn key_of(link: &str) -> Option<InodeKey> {
 /// Whether a file is there below the root directory of a process, whose links lead nowhere else. What lies on another file system is believed to be: who keeps it
 /// is not asked.
 fn is_below_root_of(pid: u32, file: &Path) -> bool {
-    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat};
     use rustix::io::Errno;
     let root = format!("/proc/{pid}/root");
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -217,7 +218,7 @@ fn is_below_root_of(pid: u32, file: &Path) -> bool {
         return true;
     };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-    match openat2(&root, file, flags, Mode::empty(), resolve) {
+    match openat2(&root, file, flags, resolve) {
         Ok(_) => true,
         Err(e) => !matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS),
     }

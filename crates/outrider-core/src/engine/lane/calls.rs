@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use outrider_sys::cache::residency_is_visible;
 use outrider_sys::device::lies_on_disk;
+use outrider_sys::look_up::openat2;
 use outrider_sys::raw::{self, blocks_read};
 use outrider_sys::units::{self, ByteRange, DeviceId, InodeKey, PAGE};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom};
@@ -537,7 +538,7 @@ fn directory() -> OFlags {
 fn find(dir: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-    rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
+    openat2(dir, name, flags, resolve)
 }
 
 /// Opens for reading what was found, without changing its time of access.
