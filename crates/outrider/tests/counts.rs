@@ -47,6 +47,10 @@ fn counted(totals: &Value) -> u64 {
 fn cached_files_are_hardly_listened_to() {
     const PASSES: u64 = 128;
     const READS: u64 = PASSES * ((32 << 20) >> 14);
+    /// Runs a program and says on standard error how often it was taken off its processor.
+    const PREEMPTED: &str = "import os, resource, sys
+os.spawnv(os.P_WAIT, sys.argv[1], sys.argv[1:])
+sys.exit(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_nivcsw))";
     let dir = fresh("cached_files");
     let file = dir.join("file");
     fs::write(&file, Random(7).bytes(32 << 20)).unwrap();
@@ -55,17 +59,22 @@ fn cached_files_are_hardly_listened_to() {
     for (threads, descriptors) in [("1", "one"), ("4", "one"), ("4", "each")] {
         eventually(|| {
             let _kept = Kept::cached(&file);
-            let (totals, _) = run(
-                &dir,
-                &[&reader, "file", threads, descriptors, &PASSES.to_string()],
-            );
-            let told = number(&totals, "events") + number(&totals, "events_dropped");
-            // Who is not given a processor for some time looks like one who waits for a disk.
-            if told <= READS / 64 && number(&totals, "resident_bytes") > (READS << 14) * 9 / 10 {
+            let passes = PASSES.to_string();
+            let argv = ["python3", "-c", PREEMPTED];
+            let argv = [&argv[..], &[&reader, "file", threads, descriptors, &passes]].concat();
+            let run = outrider_run(&dir, &["--report=r.json"], &argv).output();
+            let run = run.unwrap();
+            let preempted = String::from_utf8_lossy(&run.stderr);
+            let preempted: u64 = preempted.trim().parse().unwrap();
+            let totals = &report(&dir)["totals"];
+            let told = number(totals, "events") + number(totals, "events_dropped");
+            let resident = number(totals, "resident_bytes") >> 14;
+            // Who is taken off his processor looks like one who waits for a disk: four times at once, and he tells until the service has its turn.
+            if told <= READS / 256 + 16 * preempted && resident + 64 * preempted > READS * 9 / 10 {
                 Ok(())
             } else {
                 Err(format!(
-                    "{threads} threads, {descriptors} descriptor: {told} of {READS} reads were told: {totals}"
+                    "{threads} threads, {descriptors} descriptor, taken off {preempted} times: {told} of {READS} reads were told: {totals}"
                 ))
             }
         });
