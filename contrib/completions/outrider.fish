@@ -57,20 +57,20 @@ complete -c outrider -n "__fish_outrider_using_subcommand run" -l remember -d 'R
 complete -c outrider -n "__fish_outrider_using_subcommand run" -l plugin -d 'Load a plug-in with foreaction graphs into the program and those that it starts: a file, or the name of one that is installed, such as du; may be repeated' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c outrider -n "__fish_outrider_using_subcommand try" -s n -l rounds -d 'How often each way is measured, 1 to 99' -r
-complete -c outrider -n "__fish_outrider_using_subcommand try" -s h -l help -d 'Print help'
-complete -c outrider -n "__fish_outrider_using_subcommand report" -s h -l help -d 'Print help'
+complete -c outrider -n "__fish_outrider_using_subcommand try" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c outrider -n "__fish_outrider_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c outrider -n "__fish_outrider_using_subcommand cached" -l json -d 'Write JSON'
 complete -c outrider -n "__fish_outrider_using_subcommand cached" -l summary -d 'A line for each PATH'
 complete -c outrider -n "__fish_outrider_using_subcommand cached" -l all -d 'A line for each file, however many there are. Without it the files of a large tree are summed up by directory'
-complete -c outrider -n "__fish_outrider_using_subcommand cached" -s h -l help -d 'Print help'
+complete -c outrider -n "__fish_outrider_using_subcommand cached" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c outrider -n "__fish_outrider_using_subcommand warm" -l profile -d 'Read what a remembered job needs instead' -r
 complete -c outrider -n "__fish_outrider_using_subcommand warm" -l budget -d 'Stop after this much, such as 512M. Without it: half of the available memory, or 90 % of what the tightest cgroup limit leaves, whichever is less' -r
 complete -c outrider -n "__fish_outrider_using_subcommand warm" -l jobs -d 'Threads that ask the device and wait for it, 1 to 16. How much is on its way is found out, whatever their number' -r
-complete -c outrider -n "__fish_outrider_using_subcommand warm" -s h -l help -d 'Print help'
+complete -c outrider -n "__fish_outrider_using_subcommand warm" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c outrider -n "__fish_outrider_using_subcommand evict" -s h -l help -d 'Print help'
 complete -c outrider -n "__fish_outrider_using_subcommand probe" -l json -d 'Write JSON'
 complete -c outrider -n "__fish_outrider_using_subcommand probe" -l save -d 'Keep what was measured: `outrider run` begins with it on this file system, instead of with a guess'
-complete -c outrider -n "__fish_outrider_using_subcommand probe" -s h -l help -d 'Print help'
+complete -c outrider -n "__fish_outrider_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c outrider -n "__fish_outrider_using_subcommand doctor" -l at -d 'A file or directory, of whose file system is told what it allows. Without it: the current directory' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand doctor" -l json -d 'Write JSON'
 complete -c outrider -n "__fish_outrider_using_subcommand doctor" -s h -l help -d 'Print help'
@@ -78,7 +78,7 @@ complete -c outrider -n "__fish_outrider_using_subcommand graph; and not __fish_
 complete -c outrider -n "__fish_outrider_using_subcommand graph; and not __fish_seen_subcommand_from check show" -f -a "check" -d 'Run a program with nothing made ahead, and compare every call that its graphs foresee with what it does'
 complete -c outrider -n "__fish_outrider_using_subcommand graph; and not __fish_seen_subcommand_from check show" -f -a "show" -d 'Print the graphs that plug-ins build, in Graphviz\'s language'
 complete -c outrider -n "__fish_outrider_using_subcommand graph; and __fish_seen_subcommand_from check" -l plugin -d 'A plug-in; may be repeated. Without one, the program\'s own graphs are checked' -r -F
-complete -c outrider -n "__fish_outrider_using_subcommand graph; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c outrider -n "__fish_outrider_using_subcommand graph; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c outrider -n "__fish_outrider_using_subcommand graph; and __fish_seen_subcommand_from show" -l plugin -d 'A plug-in; may be repeated' -r -F
 complete -c outrider -n "__fish_outrider_using_subcommand graph; and __fish_seen_subcommand_from show" -l text -d 'Print a line for each node instead'
 complete -c outrider -n "__fish_outrider_using_subcommand graph; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'

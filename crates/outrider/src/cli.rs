@@ -26,14 +26,32 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program with its reads foreseen.
+    ///
+    /// So are the reads of the programs that it starts. It ends as the program does: with its exit code, or by the signal that ended it.
     Run(RunArgs),
     /// Run a program without and with its reads foreseen, on cold files, and say what came of it.
+    ///
+    /// Runs a program once and sees what it reads, makes these files cold, and runs the program as it is and with its reads foreseen, in turn. Then it says
+    /// in a sentence what came of it, and why. The program is run once and then 2N times, and what it changes it changes so often. Its output is shown once,
+    /// and its input is /dev/null.
+    ///
+    /// Nothing is measured, and the exit code is 1, where more than a quarter of what it reads can't be made cold: what waits to be written, what running
+    /// programs have mapped, what lies in memory, what can't be seen, being another user's, and what the kernel refuses to drop. So it is if the program was
+    /// not seen to read any file, if a signal ends it, and if it ends in different ways. With bad settings, and those by which nothing is foreseen, it is not
+    /// run, and the exit code is 2.
     Try(TryArgs),
     /// Have a run that goes on write its report's file now.
+    ///
+    /// The run is asked by SIGURG with a value, which its program doesn't get; it goes on as ever.
     Report(ReportArgs),
     /// Show how much of files or trees is in the page cache.
+    ///
+    /// Of a tree of more than 40 files the directories are shown. The map is of blocks where the locale is UTF-8.
     Cached(CachedArgs),
     /// Read files or trees into the page cache, in the order in which they lie on the device.
+    ///
+    /// Beside others who read from the device, it asks for less at a time. The settings of section `engine` in a configuration file in one of the usual places
+    /// hold.
     Warm(WarmArgs),
     /// Drop clean pages of files or trees from the page cache.
     Evict(EvictArgs),
@@ -229,6 +247,9 @@ pub struct ProfileImportArgs {
 #[derive(Debug, Subcommand)]
 pub enum GraphCommand {
     /// Run a program with nothing made ahead, and compare every call that its graphs foresee with what it does.
+    ///
+    /// Nothing is prefetched either. A table goes to standard error, and what was foreseen and what was done where they differ. The exit code is 1 if a call
+    /// with effects would have been made that the program does not make, or if it entered no graph; otherwise it is the program's.
     Check(GraphCheckArgs),
     /// Print the graphs that plug-ins build, in Graphviz's language.
     Show(GraphShowArgs),
@@ -326,9 +347,13 @@ pub struct RunArgs {
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
     /// How requests are issued; auto where nothing else is said.
+    ///
+    /// Where the kernel refuses io_uring, uring is as threads.
     #[arg(long, value_enum)]
     pub engine: Option<Engine>,
     /// Memory that prefetched and not yet used data may take, such as 512M.
+    ///
+    /// Bytes without K, M, G or T. A stream has 256K all the same, and declared lists 1M; with less than 4096 bytes, such as 0, nothing is prefetched.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub budget: Option<u64>,
     /// Settings, in TOML.
@@ -336,23 +361,38 @@ pub struct RunArgs {
     pub config: Option<PathBuf>,
     /// Say at the end what was prefetched, used and wasted; with =FILE write it as JSON, and for a FILE that ends in .prom as
     /// metrics for Prometheus. =- is as without a FILE.
+    ///
+    /// A sentence and tables go to standard error; report.schema.json has the members of the JSON. If FILE is a named pipe, nobody waits for its reader: he has
+    /// to have opened it when the program ends. A report takes the place of what was in FILE at once, with its owner and mode, and until then that stays; where
+    /// nothing can take its place, as in a directory where no file may be made, it is overwritten.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
     /// Write the report's file every so many seconds, too, 1 to 86400.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub report_every: Option<u32>,
     /// Write into FILE what was fetched ahead and why, what came of it, and why files were left alone, a line for each decision.
+    ///
+    /// What goes on alike is one line. EXPLAINED LINES in outrider(1) says what is in them.
     #[arg(long, value_name = "FILE")]
     pub explain: Option<PathBuf>,
     /// Write into FILE all that the service sees and does, from which `outrider-lab replay` drives it again; no directories are run ahead of then.
+    ///
+    /// What programs tell, what the kernel answers, each request: `outrider-lab replay FILE` drives the same code from it, and compares. It has the names of the
+    /// files that were read. The service begins with nothing known of any device. Processes with other rights are served and not recorded. With --mode os-only
+    /// and app-only there is no service: an error, 2.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Remember what this job reads, and fetch that ahead in its next runs. Without =NAME the name is made of the command and the
     /// directory; a name with a slash is a file.
+    ///
+    /// A file that can't be written is used and stays as it is; one that is no profile is an error, 2, if it is named with a slash. Without a place for it, or
+    /// where it can't be read, the job runs and is not remembered, which is told. Not with --record, nor with --mode os-only and app-only.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
     pub remember: Option<Option<OsString>>,
     /// Load a plug-in with foreaction graphs into the program and those that it starts: a file, or the name of one that is
     /// installed, such as du; may be repeated.
+    ///
+    /// outrider_plugin(3) says how one is written. A file that is no plug-in is an error, 2.
     #[arg(long, value_name = "FILE")]
     pub plugin: Vec<PathBuf>,
     /// The program and its arguments.
@@ -457,6 +497,8 @@ pub struct ProbeArgs {
     #[arg(long)]
     pub json: bool,
     /// Keep what was measured: `outrider run` begins with it on this file system, instead of with a guess.
+    ///
+    /// What it sees corrects that.
     #[arg(long)]
     pub save: bool,
 }
