@@ -13,6 +13,7 @@
 # make drivers   programs of the lab that read through RocksDB, LevelDB and Snappy: target/drivers; after make build also one that reads through Debian's
 #                source of LevelDB with a foreaction graph (plugins/leveldb), which is fetched once, into ~/.cache/outrider
 # make lint      formatting, clippy and the pages of cargo doc
+# make oldest    whether the oldest Rust that is promised takes it
 # make plugins   target/plugins: outrider_sqlite.so (needs sqlite3ext.h, in Debian's libsqlite3-dev), outrider_du.so and outrider_cp.so
 # make examples  target/examples: programs in C that declare what they will read, after make build
 # make wheel     dist/outrider-VERSION-….whl: the Python package with the library and the command, after make build (FROM= for another
@@ -47,7 +48,7 @@ ifneq ($(CI),)
 export OUTRIDER_REQUIRE_ALL := 1
 endif
 
-.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples wheel lint fmt install deb rpm dist deps clean
+.PHONY: build demo test test-kernel test-all kernel bench bench-real campaign cost drivers plugins examples wheel lint oldest fmt install deb rpm dist deps clean
 
 build:
 	@CARGO="$(CARGO)" CC="$(CC)" .ci/toolchain
@@ -122,6 +123,9 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+
+oldest:
+	@.ci/oldest
 
 fmt:
 	$(CARGO) fmt --all
