@@ -75,7 +75,7 @@ fn describe(command: &Command, name: &str, page: &mut String) {
     }
 }
 
-/// man/outrider.1 is man/outrider.1.in with what clap knows of each command.
+/// man/outrider.1 is packaging/outrider.1.in with what clap knows of each command.
 #[test]
 fn the_manual_page_is_that_of_the_command_line() {
     // Each command has these, and the page says so once.
@@ -91,7 +91,14 @@ fn the_manual_page_is_that_of_the_command_line() {
             &mut commands,
         );
     }
-    let template = fs::read_to_string(repository().join("man/outrider.1.in")).unwrap();
+    let template = fs::read_to_string(repository().join("packaging/outrider.1.in")).unwrap();
+    // What is written by hand names no flag that isn't there.
+    for text in template.replace("\\-", "-").split("--").skip(1) {
+        let end = text.find(|c: char| c != '-' && !c.is_ascii_lowercase());
+        let flag = &text[..end.unwrap_or(text.len())];
+        let known = commands.replace("\\-", "-").contains(&format!("--{flag}"));
+        assert!(known || flag == "help", "--{flag}");
+    }
     let page = template
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
         .replace("@COMMANDS@\n", &commands);

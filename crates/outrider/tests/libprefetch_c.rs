@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -312,49 +311,4 @@ fn every_function_has_a_page() {
     for command in ["outrider", "outrider-lab"] {
         assert!(page(&format!("{command}.1")).contains(".SH SYNOPSIS"));
     }
-}
-
-/// What `outrider COMMAND --help` says is accepted and what the manual page says of COMMAND are the same flags.
-#[test]
-fn the_page_has_every_flag() {
-    let flags = |text: &str| -> BTreeSet<String> {
-        let letter = |c: char| c.is_ascii_lowercase() || c == '-';
-        text.split("--")
-            .skip(1)
-            .map(|rest| &rest[..rest.find(|c| !letter(c)).unwrap_or(rest.len())])
-            .filter(|name| !name.is_empty() && *name != "help")
-            .map(str::to_owned)
-            .collect()
-    };
-    let page = fs::read_to_string(repository().join("man/outrider.1")).unwrap();
-    let page = page.replace("\\-", "-");
-    let sections: BTreeMap<&str, &str> = page
-        .split("\n.S")
-        .filter_map(|section| section.strip_prefix("S outrider ")?.split_once('\n'))
-        .collect();
-    let help = |words: &[&str]| printed(Command::new(outrider()).args(words).arg("--help"));
-    let commands = |text: &str| -> Vec<String> {
-        let listed = text.split("Commands:\n").nth(1).unwrap();
-        let lines = listed.lines().take_while(|l| l.starts_with("  "));
-        lines
-            .filter_map(|l| l.strip_prefix("  ")?.split(' ').next())
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect()
-    };
-    let names = commands(&help(&[]));
-    assert_eq!(names.len(), sections.len(), "{names:?}");
-    for name in &names {
-        let mut text = help(&[name]);
-        if text.contains("Commands:\n") {
-            let below = commands(&text);
-            assert!(below.len() > 1);
-            text = below.iter().map(|sub| help(&[name, sub])).collect();
-        }
-        let section = sections.get(name.as_str()).unwrap_or(&"");
-        assert_eq!(flags(section), flags(&text), "outrider {name}");
-    }
-    // The synopsis has no others.
-    let all: BTreeSet<String> = sections.values().flat_map(|text| flags(text)).collect();
-    assert_eq!(flags(&page), all);
 }
