@@ -88,7 +88,7 @@ complete -c outrider -n "__fish_outrider_using_subcommand profile; and not __fis
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and not __fish_seen_subcommand_from list show check merge prune export import" -f -a "check" -d 'Say how much of a profile still fits, and what the next run would gain'
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and not __fish_seen_subcommand_from list show check merge prune export import" -f -a "merge" -d 'Take what other profiles know into one'
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and not __fish_seen_subcommand_from list show check merge prune export import" -f -a "prune" -d 'Drop from a profile what is gone or hardly ever needed, or remove profiles that nobody has used for long'
-complete -c outrider -n "__fish_outrider_using_subcommand profile; and not __fish_seen_subcommand_from list show check merge prune export import" -f -a "export" -d 'Write a profile in a form for elsewhere'
+complete -c outrider -n "__fish_outrider_using_subcommand profile; and not __fish_seen_subcommand_from list show check merge prune export import" -f -a "export" -d 'Write a profile to standard output, in a form for elsewhere'
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and not __fish_seen_subcommand_from list show check merge prune export import" -f -a "import" -d 'Take in a profile that was exported with --portable'
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and __fish_seen_subcommand_from list" -l json -d 'Write JSON'
 complete -c outrider -n "__fish_outrider_using_subcommand profile; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'

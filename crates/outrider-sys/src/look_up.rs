@@ -96,7 +96,7 @@ fn known(name: &Path) -> rustix::io::Result<Fd> {
     found.map(Fd::from)
 }
 
-/// Whether the kernel can't look up so: before Linux 5.12, or for a filter.
+/// Whether nobody looks up so: on Valgrind, before Linux 5.12, or for a filter.
 fn is_strange(e: Errno) -> bool {
     matches!(e, Errno::INVAL | Errno::NOSYS | Errno::PERM)
 }

@@ -32,8 +32,7 @@ pub enum Command {
     /// Run a program without and with its reads foreseen, on cold files, and say what came of it.
     ///
     /// Runs a program once and sees what it reads, makes these files cold, and runs the program as it is and with its reads foreseen, in turn. Then it says
-    /// in a sentence what came of it, and why. The program is run once and then 2N times, and what it changes it changes so often. Its output is shown once,
-    /// and its input is /dev/null.
+    /// in a sentence what came of it, and why. The program's output is shown once, and its input is /dev/null.
     ///
     /// Nothing is measured, and the exit code is 1, where more than a quarter of what it reads can't be made cold: what waits to be written, what running
     /// programs have mapped, what lies in memory, what can't be seen, being another user's, and what the kernel refuses to drop. So it is if the program was
@@ -143,7 +142,7 @@ pub enum ProfileCommand {
     Merge(ProfileMergeArgs),
     /// Drop from a profile what is gone or hardly ever needed, or remove profiles that nobody has used for long.
     Prune(ProfilePruneArgs),
-    /// Write a profile in a form for elsewhere.
+    /// Write a profile to standard output, in a form for elsewhere.
     Export(ProfileExportArgs),
     /// Take in a profile that was exported with --portable.
     Import(ProfileImportArgs),
@@ -208,7 +207,7 @@ pub struct ProfilePruneArgs {
     pub unused: Option<u32>,
 }
 
-/// `outrider profile export`. The result goes to standard output.
+/// `outrider profile export`.
 #[derive(Clone, Debug, Args)]
 #[command(group(clap::ArgGroup::new("form").required(true).args(["portable", "paths", "ranges"])))]
 pub struct ProfileExportArgs {
@@ -377,8 +376,7 @@ pub struct RunArgs {
     pub explain: Option<PathBuf>,
     /// Write into FILE all that the service sees and does, from which `outrider-lab replay` drives it again; no directories are run ahead of then.
     ///
-    /// What programs tell, what the kernel answers, each request: `outrider-lab replay FILE` drives the same code from it, and compares. It has the names of the
-    /// files that were read. The service begins with nothing known of any device. Processes with other rights are served and not recorded. With --mode os-only
+    /// That is what programs tell, what the kernel answers, and each request; a replay compares. It has the names of the files that were read. The service begins with nothing known of any device. Processes with other rights are served and not recorded. With --mode os-only
     /// and app-only there is no service: an error, 2.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,

@@ -796,7 +796,7 @@ fn crates_build_from_their_packages() {
 }
 
 /// No package that the published crates are built from needs a newer compiler than they say (`rust-version`). What the code itself uses of the
-/// standard library is for clippy, which knows that number, too.
+/// standard library is for clippy, which knows that number, too, and for `make oldest`.
 #[test]
 fn the_oldest_compiler_is_told_truly() {
     let said = printed(
