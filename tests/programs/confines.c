@@ -6,7 +6,7 @@
  * strict (SECCOMP_MODE_STRICT by an instruction of its own); thread (an instruction, of one thread only, and the others go on);
  * tsync (an instruction of another thread, for all).
  * WHAT, letters: r read, p pread, v readv, s fread, m a mapping, l lseek, d dup, c close, o open, e leaves the file to exit, x ends by _exit,
- * D drops the file's pages between opening and confining, F makes a child after it, a advice, q copies within the kernel, u munmap, M mmap, f fcntl,
+ * D drops the file's pages between opening and confining, F makes a child after it, a advice, q copies within the kernel, k likewise to a file, u munmap, M mmap, f fcntl,
  * z other functions of streams, y other kinds of read, i a directory, t attributes.
  * The filter allows just what these need without us; whatever else is called is the end of the process. */
 #define _GNU_SOURCE
@@ -83,7 +83,7 @@ static void make_filter(void)
         allow(SYS_readahead);
         allow(SYS_madvise);
     }
-    if (has('q')) {
+    if (has('q') || has('k')) {
         allow(SYS_sendfile);
         allow(SYS_copy_file_range);
     }
@@ -157,7 +157,7 @@ static void add(const unsigned char *at, size_t n)
 }
 
 struct open {
-    int plain, at, vectors, left, none;
+    int plain, at, vectors, left, none, copy;
     FILE *stream, *other;
     DIR *directory;
     unsigned char *mapping;
@@ -181,6 +181,11 @@ static void use_others(struct open *f)
         off_t from = 4096;
         sum += sendfile(f->none, f->at, &from, 2 << 20);
         sum += copy_file_range(f->at, &from, f->none, NULL, 2 << 20, 0);
+    }
+    if (has('k')) {
+        off_t from = 4096;
+        sum += sendfile(f->copy, f->at, &from, 2 << 20);
+        sum += copy_file_range(f->at, &from, f->copy, NULL, 2 << 20, 0);
     }
     if (has('f')) {
         sum += fcntl(f->at, F_GETFL) + fcntl(f->at, F_GETFD);
@@ -314,11 +319,14 @@ int main(int argc, char **argv)
     f.vectors = open(f.name, O_RDONLY);
     f.left = open(f.name, O_RDONLY);
     f.none = open("/dev/null", O_WRONLY);
+    char copy[4096];
+    snprintf(copy, sizeof copy, "%s.copy", f.name);
+    f.copy = open(copy, O_WRONLY | O_CREAT, 0600);
     f.stream = fopen(f.name, "r");
     f.other = fopen(f.name, "r");
     f.directory = opendir("/usr/bin");
     struct stat st;
-    if (f.plain < 0 || !f.stream || fstat(f.plain, &st))
+    if (f.plain < 0 || f.copy < 0 || !f.stream || fstat(f.plain, &st))
         return 3;
     /* Its buffer, and the state of the program's own output. */
     setvbuf(f.stream, malloc(1 << 16), _IOFBF, 1 << 16);

@@ -1,6 +1,7 @@
 /* A thread forks while another one first tells something of the process, again and again. Says how many children were made, how many of them have a mapping of
    the memory that the process shares with the service from then on, how many a descriptor of it, and how many can write by that when the service has had time to
-   take it in. argv: libc|_Fork|clone|syscall|bare ROUNDS FILE; bare is for an instruction of the program's own. */
+   take it in. argv: libc|_Fork|clone|syscall|vfork|bare ROUNDS FILE; vfork is for a child's own child, bare for an
+   instruction of the program's own. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -132,6 +133,17 @@ static void *fork_on(void *unused)
 			child = clone(look, stack + sizeof stack, SIGCHLD, NULL);
 		else if (!strcmp(how, "syscall"))
 			child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+		else if (!strcmp(how, "vfork")) {
+			/* It runs in its parent's memory, and has descriptors of its own. */
+			child = vfork();
+			if (child == 0) {
+				long copy = bare(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
+				if (copy == 0)
+					look(NULL);
+				bare(SYS_wait4, copy, 0, 0, 0, 0, 0);
+				_exit(0);
+			}
+		}
 		else
 			child = bare(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
 		if (child == 0)

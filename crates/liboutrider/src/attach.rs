@@ -16,14 +16,14 @@
 //! Before a process gives up rights (its user, capabilities, root, namespaces, system calls) the memory goes, too: what it may do then is
 //! another matter, and another service's.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_int};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use outrider_sys::units::DeviceId;
-
 use outrider_core::board::Board;
 use outrider_core::shm::{self, MAX_FDS, PROC_BYTES, PROC_BYTES_USED, Proc};
+use outrider_sys::device::is_servers;
 use outrider_sys::handover::{self, Message, NAME_BYTES, Peer};
+use outrider_sys::units::DeviceId;
 use outrider_sys::{decimal, environment, mapped, raw, seccomp};
 
 /// What is cleared in a forked child.
@@ -283,7 +283,7 @@ unsafe extern "C" fn forking() {
 
 /// After it, in the parent.
 unsafe extern "C" fn has_forked() {
-    drop(Copying(local()));
+    drop(Copying::begun());
 }
 
 /// While it lives a child may be made that gets a copy of this process's descriptors and mappings: nothing is handed over. In the child there is no such call.
@@ -301,6 +301,11 @@ impl Copying {
         }
         Copying(local)
     }
+
+    /// One that was forgotten.
+    pub fn begun() -> Copying {
+        Copying(local())
+    }
 }
 
 impl Drop for Copying {
@@ -312,6 +317,11 @@ impl Drop for Copying {
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
         }
     }
+}
+
+/// Whether a child may be made at the moment that gets a copy of this process's descriptors and mappings.
+pub fn is_copied() -> bool {
+    local().is_some_and(|local| local.copies.load(Ordering::SeqCst) != 0)
 }
 
 /// Hands memory over while no child can get its descriptor, but one of a system call instruction of the program's own. `None`: one is being made.
@@ -889,6 +899,69 @@ pub fn quiesce(until_us: u64) -> Quiesced {
     });
     release_all(until_us);
     Quiesced(call)
+}
+
+/// A call that has failed and would take a directory away, by this name. Where a server gives unlinked files that somebody has open another name, the directory
+/// may not be empty because of what the service has open, ahead of another process perhaps.
+pub struct Emptied {
+    dir: i32,
+    path: *const c_char,
+    /// Nothing is opened from the first attempt on.
+    quiesced: Option<Quiesced>,
+}
+
+impl Emptied {
+    /// As for `unlinkat`.
+    pub fn at(dir: i32, path: *const c_char) -> Emptied {
+        Emptied {
+            dir,
+            path,
+            quiesced: None,
+        }
+    }
+
+    /// Makes the call again while it fails because of that, and it may be otherwise now; what the last one has answered. The server hears that a file is closed
+    /// before it is asked again, but may look at that later.
+    pub fn again(mut self, mut answer: c_int, make: impl Fn() -> c_int) -> c_int {
+        /// The last of them after 63 ms.
+        const ATTEMPTS: u32 = 7;
+        for attempt in 0..ATTEMPTS {
+            // SAFETY: errno of this thread.
+            let error = unsafe { *libc::__errno_location() };
+            if answer == 0 || ![libc::ENOTEMPTY, libc::EEXIST].contains(&error) {
+                break;
+            }
+            if attempt > 0 {
+                raw::futex_wait(&AtomicU32::new(0), 0, 500 << attempt);
+            } else if !self.let_go() {
+                break;
+            }
+            answer = make();
+        }
+        answer
+    }
+
+    /// Whether anything was open where the name is a server's.
+    #[cold]
+    fn let_go(&mut self) -> bool {
+        if !may_follow() || !predicts() {
+            return false;
+        }
+        // SAFETY: the kernel has just read the path, which therefore is a C string.
+        let path = unsafe { CStr::from_ptr(self.path) };
+        let file_system = match self.dir {
+            libc::AT_FDCWD => raw::file_system_at(path),
+            dir => raw::file_system(dir),
+        };
+        if !is_servers(file_system) {
+            return false;
+        }
+        self.quiesced = Some(quiesce(until(shm::PATIENCE_US)));
+        reach_service().is_some_and(|proc| {
+            proc.release_found.load(Ordering::Relaxed)
+                == proc.release_wanted.load(Ordering::Relaxed)
+        })
+    }
 }
 
 /// Turns of a loop: some tens of milliseconds.

@@ -9,23 +9,29 @@ use libc::{gid_t, mode_t, off_t, rlimit, size_t, uid_t};
 
 use outrider_sys::raw;
 
+use crate::attach::{self, Emptied};
 use crate::graphs::{announce, change, is_nobodys, restrict, unsettle, unshare_files};
 use crate::names::{change_by_path, change_of_names, rename_of};
-use crate::{attach, descriptors, real, rights};
+use crate::{descriptors, real, rights};
 
 /// fchmodat2(2), which the crate `libc` doesn't know on every processor. The kernel numbers calls since 5.1 alike on all.
 const FCHMODAT2: c_long = 452;
 
-/// Interposes functions; `before` is what is done first.
+/// Interposes functions; `before` is what is done first, `after` what is done if they succeed, `again` whose answer it is if they don't.
 macro_rules! hooks {
-    ($($name:ident = $real:ident ($($a:ident: $t:ty),*) -> $r:ty, $before:expr $(=> $after:expr)?;)*) => {$(
+    ($($name:ident = $real:ident ($($a:ident: $t:ty),*) -> $r:ty, $before:expr $(=> $after:expr, $again:expr)?;)*) => {$(
         #[doc = concat!("See ", stringify!($real), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
             $before;
             // SAFETY: the caller's arguments, unchanged.
-            let answer = unsafe { real::$real($($a),*) };
-            $(if answer == 0 {
+            let make = || unsafe { real::$real($($a),*) };
+            #[allow(unused_mut)]
+            let mut answer = make();
+            $(if answer != 0 {
+                answer = $again.again(answer, make);
+            }
+            if answer == 0 {
                 $after;
             })?
             answer
@@ -153,11 +159,11 @@ hooks! {
 
 // Changes that no graph contains.
 hooks! {
-    remove = remove(path: *const c_char) -> c_int, unlinking() => attach::unlinked(path);
+    remove = remove(path: *const c_char) -> c_int, unlinking() => attach::unlinked(path), Emptied::at(libc::AT_FDCWD, path);
     renameat2 = renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int, {
         attach::unlinking();
         announce(|| rename_of(from_dir, from, to_dir, to));
-    } => attach::unlinked(to);
+    } => attach::unlinked(to), Emptied::at(to_dir, to);
     utime = utime(path: *const c_char, times: *const c_void) -> c_int, names();
     utimes = utimes(path: *const c_char, times: *const c_void) -> c_int, names();
     lutimes = lutimes(path: *const c_char, times: *const c_void) -> c_int, names();

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int};
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{DIR, FILE, dirent, off_t, ssize_t};
-use outrider_core::shm::{FD_IGNORED, FD_TRACKED, FLAG_SHARED_POS, Kind, Slot};
+use outrider_core::shm::{FD_IGNORED, FD_TRACKED, FD_UNKNOWN, FLAG_SHARED_POS, Kind, Slot};
 use outrider_graph::Call;
 use outrider_sys::raw;
 
@@ -16,7 +16,7 @@ use crate::libio::{self, descriptor};
 use crate::track::Tracked;
 use crate::{attach, declared, graphs, track, walk};
 
-pub use crate::track::{FAR, advanced, came, mapping_changed, moved_on};
+pub use crate::track::{FAR, advanced, came, mapping_changed, moved_on, reads_to_copy};
 pub use crate::walk::asked;
 
 // ---- Looking up
@@ -75,6 +75,16 @@ pub fn adopt(fd: c_int) -> Option<Tracked> {
     opened(fd, flags as c_int, FLAG_SHARED_POS, None)
 }
 
+/// The device of the regular file behind a descriptor, in a process in which files are followed. The kernel is asked when the descriptor is seen for the
+/// first time, at most.
+pub fn device(fd: c_int) -> Option<u64> {
+    let known = tracked(fd);
+    let slot = known.map(|(_, slot)| slot);
+    let slot = slot.or_else(|| attach::current()?.slots.get(fd as usize))?;
+    let dev = slot.dev.load(Relaxed);
+    (slot.state.load(Relaxed) != FD_UNKNOWN && dev != 0).then_some(dev)
+}
+
 /// Whether a list or the service may have to hear of reads of a descriptor.
 #[inline(always)]
 pub fn is_followed(fd: c_int) -> bool {
@@ -105,7 +115,13 @@ fn opened(fd: c_int, flags: c_int, extra: u32, begins: Option<u64>) -> Option<Tr
     if !track::may_track(fd) {
         return None;
     }
-    match track::regular(fd, flags) {
+    let file = track::regular(fd, flags);
+    if let Some(st) = file
+        && flags & libc::O_ACCMODE != libc::O_RDONLY
+    {
+        track::opened_for_writing(fd, st.st_dev);
+    }
+    match file {
         Some(st)
             if st.st_size as u64 >= attach::MIN_SIZE.load(Relaxed)
                 && !track::passes_unfollowed(flags, st.st_size as u64) =>
@@ -118,7 +134,7 @@ fn opened(fd: c_int, flags: c_int, extra: u32, begins: Option<u64>) -> Option<Tr
             {
                 walk::opened(fd, &st);
             }
-            track::opened_unfollowed(fd);
+            track::opened_unfollowed(fd, small.map_or(0, |st| st.st_dev));
             None
         }
     }

@@ -16,7 +16,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_core::shm::{self, Kind};
 use outrider_graph::Kind as Step;
-use outrider_sys::raw;
 use outrider_sys::units::PAGE;
 
 use crate::descriptors::Transfer;
@@ -252,7 +251,7 @@ hook! {
     /// See sendfile(2).
     sendfile = sendfile64 (out: c_int, from: c_int, offset: *mut off_t, n: size_t) -> ssize_t {
         descriptors::changing(out);
-        let copied = kernel_copy(from, offset, n, |_| if raw::is_regular(out) { Told::After { likely: true } } else { Told::Before });
+        let copied = kernel_copy(from, offset, n, |_| if descriptors::device(out).is_some() { Told::After { likely: true } } else { Told::Before });
         // SAFETY: the caller's arguments, unchanged.
         let r = unsafe { real::sendfile(out, from, offset, n) };
         has_copied(from, copied, r);
@@ -266,7 +265,7 @@ hook! {
             if leads_elsewhere(slot, to) {
                 // Programs that copy by reading ask for this first, for all of a file at once.
                 Told::After { likely: false }
-            } else if READS_TO_COPY.contains(&raw::file_system(from)) {
+            } else if descriptors::reads_to_copy(slot.dev.load(Relaxed)) {
                 Told::After { likely: true }
             } else {
                 Told::Never
@@ -570,11 +569,8 @@ fn hint(advice: c_int) -> bool {
 
 /// Whether a followed file and `to` lie on different devices, between which copy_file_range(2) mostly copies nothing (EXDEV).
 fn leads_elsewhere(from: &shm::Slot, to: c_int) -> bool {
-    raw::status(to).is_ok_and(|st| st.st_dev != from.dev.load(Relaxed))
+    descriptors::device(to).is_some_and(|dev| dev != from.dev.load(Relaxed))
 }
-
-/// File systems whose files copy_file_range(2) surely reads: others share blocks, or have a server copy them.
-const READS_TO_COPY: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC];
 
 /// Bytes from which on it matters when a call that moves them is told: several of the kernel's readahead windows.
 const LONG_MOVE: size_t = 1 << 20;

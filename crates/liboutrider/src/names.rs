@@ -7,8 +7,9 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{AT_FDCWD, DIR, dirent, iovec, mode_t, off_t, size_t, ssize_t};
 use outrider_graph::{Call, Kind};
 
+use crate::attach::{self, Emptied};
 use crate::graphs::{announce, call, change, jumping, open, through, through_or_past, transfer};
-use crate::{attach, descriptors, needs, real};
+use crate::{descriptors, needs, real};
 
 #[inline(always)]
 fn at_path(kind: Kind, dir: c_int, path: *const c_char, flags: c_int) -> Call {
@@ -52,18 +53,21 @@ pub fn change_by_path(path: *const c_char) -> Call {
 }
 
 /// Interposes functions that a graph may contain, under all their names; `as` says how the call is put for graphs, and after it comes what is noted of it, and at
-/// which directory the path begins; `=>` what comes before the call, and after it if it has succeeded.
+/// which directory the path begins; `=>` what comes before the call, and after it if it has succeeded; and whose answer it is if it has not.
 macro_rules! foreseen {
-    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path, ($dir:expr, $at:expr))? $(=> $before:expr, $after:expr)?;)*) => {$(
+    ($($name:ident $(= $alias:ident)* ($($a:ident: $t:ty),*) -> $r:ty as $call:expr $(, $note:path, ($dir:expr, $at:expr))? $(=> $before:expr, $after:expr, $again:expr)?;)*) => {$(
         #[doc = concat!("See ", stringify!($name), " in the manual.")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($a: $t),*) -> $r {
             $($before;)?
             $($note();)?
-            let answer = through_or_past(|| $call, || {
-                // SAFETY: the caller's arguments, unchanged.
-                unsafe { real::$name($($a),*) as isize }
-            }) as $r;
+            // SAFETY: the caller's arguments, unchanged.
+            let make = || unsafe { real::$name($($a),*) };
+            #[allow(unused_mut)]
+            let mut answer = through_or_past(|| $call, || make() as isize) as $r;
+            $(if answer != 0 {
+                answer = $again.again(answer, make);
+            })?
             $(if answer == 0 {
                 needs::looked($dir, $at);
             })?
@@ -112,14 +116,16 @@ foreseen! {
         c.args.flags = 1;
         c
     };
-    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0) => attach::unlinking(), attach::unlinked(path);
-    rmdir(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, libc::AT_REMOVEDIR) => attach::unlinking(), attach::unlinked(path);
+    unlink(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, 0)
+        => attach::unlinking(), attach::unlinked(path), Emptied::at(AT_FDCWD, path);
+    rmdir(path: *const c_char) -> c_int as at_path(Kind::Unlinkat, AT_FDCWD, path, libc::AT_REMOVEDIR)
+        => attach::unlinking(), attach::unlinked(path), Emptied::at(AT_FDCWD, path);
     unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int
-        as at_path(Kind::Unlinkat, dir, path, flags) => attach::unlinking(), attach::unlinked(path);
+        as at_path(Kind::Unlinkat, dir, path, flags) => attach::unlinking(), attach::unlinked(path), Emptied::at(dir, path);
     rename(from: *const c_char, to: *const c_char) -> c_int
-        as rename_of(AT_FDCWD, from, AT_FDCWD, to) => attach::unlinking(), attach::unlinked(to);
+        as rename_of(AT_FDCWD, from, AT_FDCWD, to) => attach::unlinking(), attach::unlinked(to), Emptied::at(AT_FDCWD, to);
     renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int
-        as rename_of(from_dir, from, to_dir, to) => attach::unlinking(), attach::unlinked(to);
+        as rename_of(from_dir, from, to_dir, to) => attach::unlinking(), attach::unlinked(to), Emptied::at(to_dir, to);
     mkdir(path: *const c_char, mode: mode_t) -> c_int as {
         let mut c = at_path(Kind::Mkdirat, AT_FDCWD, path, 0);
         c.args.extra = mode;

@@ -11,7 +11,7 @@ use crate::{attach, declared, needs, track, waits};
 /// first, for good: with them what was declared.
 #[cold]
 pub fn end_threads() {
-    threads::forget_ended();
+    threads::forget_ended(attach::is_copied());
     declared::disable();
     outrider_graph::end_threads();
     threads::await_ends(|| attach::until(shm::PATIENCE_US));

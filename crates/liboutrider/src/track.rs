@@ -32,6 +32,26 @@ pub fn regular(fd: c_int, flags: c_int) -> Option<libc::stat> {
     st.filter(|st| st.st_mode & libc::S_IFMT == libc::S_IFREG)
 }
 
+/// File systems whose files copy_file_range(2) surely reads: others share blocks, or have a server copy them. Both lie on block devices.
+const READS_TO_COPY: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC];
+
+/// The device on which a file was last opened for writing, above whether its file system is one of [`READS_TO_COPY`]. 0: none.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// A regular file on this device was opened for writing, perhaps to be copied to. Then its file system is asked for: a copy may be under a filter of system
+/// calls that no hook has seen.
+pub fn opened_for_writing(fd: c_int, dev: u64) {
+    if libc::major(dev) != 0 && WRITTEN.load(Relaxed) >> 1 != dev && attach::current().is_some() {
+        let reads = READS_TO_COPY.contains(&raw::file_system(fd));
+        WRITTEN.store(dev << 1 | u64::from(reads), Relaxed);
+    }
+}
+
+/// Whether to copy a file within this device, where one was opened for writing, surely reads it.
+pub fn reads_to_copy(dev: u64) -> bool {
+    WRITTEN.load(Relaxed) == dev << 1 | 1
+}
+
 /// Whether the service has said that a file of so many bytes, opened with these open(2) flags, need not be followed; counts.
 pub fn passes_unfollowed(flags: c_int, size: u64) -> bool {
     if flags & libc::O_ACCMODE != libc::O_RDONLY || size > SHORT {
@@ -45,10 +65,13 @@ pub fn passes_unfollowed(flags: c_int, size: u64) -> bool {
     passes
 }
 
-/// A descriptor came to be whose file is not to be followed.
-pub fn opened_unfollowed(fd: c_int) {
+/// A descriptor came to be whose file, on this device, is not to be followed; 0: it is no regular one.
+pub fn opened_unfollowed(fd: c_int, dev: u64) {
     match attach::current().and_then(|p| p.slots.get(fd as usize)) {
-        Some(slot) => slot.state.store(FD_IGNORED, Relaxed),
+        Some(slot) => {
+            slot.dev.store(dev, Relaxed);
+            slot.state.store(FD_IGNORED, Relaxed);
+        }
         None => attach::ignore(fd, true),
     }
 }
@@ -70,6 +93,7 @@ pub fn opened(
         _ => bits |= FLAG_WRITABLE,
     }
     if bits & FLAG_READABLE == 0 {
+        slot.dev.store(st.st_dev, Relaxed);
         slot.state.store(FD_IGNORED, Relaxed);
         return None;
     }
@@ -176,9 +200,7 @@ pub fn leave_alone(fd: c_int) {
 /// The file of a descriptor is not followed any longer.
 pub fn ignore(fd: c_int) {
     closing(fd);
-    if let Some(slot) = attach::current().and_then(|p| p.slots.get(fd as usize)) {
-        slot.state.store(FD_IGNORED, Relaxed);
-    }
+    opened_unfollowed(fd, 0);
 }
 
 /// Descriptors `first..=last` are about to be closed.

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use outrider_sys::raw;
 
+use crate::attach::Copying;
 use crate::local::{initial_exec, peek};
 use crate::symbols;
 
@@ -136,14 +137,25 @@ pub fn start() {
 /// A vfork(2) that somebody else interposes; 0: none.
 static VFORK: AtomicUsize = AtomicUsize::new(0);
 
-unsafe extern "C" fn not_forked(error: i32) -> i32 {
-    // SAFETY: errno of this thread.
-    unsafe { *libc::__errno_location() = error };
-    -1
+/// Before vfork(2).
+extern "C" fn copying() {
+    core::mem::forget(Copying::begin());
+}
+
+/// After it, in the parent: the child, or a negated errno.
+unsafe extern "C" fn made(answer: i64) -> i32 {
+    drop(Copying::begun());
+    if answer < 0 {
+        // SAFETY: errno of this thread.
+        unsafe { *libc::__errno_location() = -answer as i32 };
+        return -1;
+    }
+    answer as i32
 }
 
 /// See vfork(2). A child is known by a count in the thread's memory, which is its parent's thread's: to ask for its number would be a system call.
-/// It goes back to the caller before the parent does, so that the address to go back to is kept in a register.
+/// It goes back to the caller before the parent does, so that the address to go back to is kept in a register. It has a copy of the descriptors, as a
+/// forked one has.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -155,6 +167,11 @@ unsafe extern "C" fn vfork() -> i32 {
         "jz 2f",
         "jmp rax",
         "2:",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {copying}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
         "pop rdi",
         ".cfi_adjust_cfa_offset -8",
         ".cfi_register rip, rdi",
@@ -171,15 +188,14 @@ unsafe extern "C" fn vfork() -> i32 {
         "ret",
         "3:",
         "dec dword ptr fs:[rcx + 4]",
-        "ret",
         "4:",
         "mov rdi, rax",
-        "neg edi",
-        "jmp {failed}",
+        "jmp {made}",
         ".cfi_endproc",
         other = sym VFORK,
         vfork = const libc::SYS_vfork,
-        failed = sym not_forked,
+        copying = sym copying,
+        made = sym made,
     )
 }
 
@@ -195,6 +211,15 @@ unsafe extern "C" fn vfork() -> i32 {
         "cbz x1, 2f",
         "br x1",
         "2:",
+        "stp x29, x30, [sp, #-16]!",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset x29, -16",
+        ".cfi_offset x30, -8",
+        "bl {copying}",
+        "ldp x29, x30, [sp], #16",
+        ".cfi_def_cfa_offset 0",
+        ".cfi_restore x29",
+        ".cfi_restore x30",
         "mov x0, #{flags}",
         "mov x1, xzr",
         "mov x2, xzr",
@@ -215,15 +240,14 @@ unsafe extern "C" fn vfork() -> i32 {
         "3:",
         "sub w2, w2, #1",
         "str w2, [x1, #4]",
-        "ret",
         "4:",
-        "neg w0, w0",
-        "b {failed}",
+        "b {made}",
         ".cfi_endproc",
         other = sym VFORK,
         flags = const libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
         clone = const libc::SYS_clone,
-        failed = sym not_forked,
+        copying = sym copying,
+        made = sym made,
     )
 }
 

@@ -124,7 +124,8 @@ pub fn duplicated(from: c_int, to: c_int) {
 #[inline(never)]
 fn told_again(to: c_int) {
     TOLD.store(-1, Relaxed);
-    if let Some(proc) = attach::current()
+    if goes_ahead()
+        && let Some(proc) = attach::current()
         && attach::at_home()
         && let Some(slot) = proc.slots.get(to as usize)
         && let Ok(st) = raw::status(to)

@@ -342,7 +342,9 @@ pub struct Proc {
     pub rests: AtomicU32,
     _pad1: [u32; 11],
     tail: AtomicU32,
-    _pad2: [u32; 11],
+    /// The value of [`Proc::release_wanted`] at which something was open last.
+    pub release_found: AtomicU32,
+    _pad2: [u32; 10],
     /// What it has declared and the service tell each other of memory.
     pub lists: Lists,
     /// Events that found the ring full.

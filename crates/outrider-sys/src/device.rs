@@ -352,35 +352,44 @@ fn known_kind(dev: u64) -> Option<Kind> {
     (known != 0 && known >> 2 == dev).then(|| kinds[known as usize & 3])
 }
 
+/// `f_type` of FUSE (and virtiofs), NFS, CIFS, SMB, 9P, Ceph, AFS (two), Coda, Lustre, OrangeFS, GPFS and VirtualBox's.
+const SERVERS: [i64; 13] = [
+    0x6573_5546,
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x6b41_4653,
+    0x7375_7245,
+    0x0bd0_0bd0,
+    0x2003_0528,
+    0x4750_4653,
+    0x786f_4256,
+];
+
+/// Whether a file system of this kind, `f_type` of statfs(2), is a server's, or a program's that stands for one.
+pub fn is_servers(file_system: i64) -> bool {
+    // The field is short and has a sign on some processors.
+    SERVERS.contains(&unsigned(file_system))
+}
+
+fn unsigned(magic: i64) -> i64 {
+    magic & 0xffff_ffff
+}
+
 /// The kind of the file system on which `fd` is, with a made up device number; asked once.
 fn kind_of(fd: BorrowedFd<'_>, dev: u64) -> Kind {
-    /// `f_type` of FUSE (and virtiofs), NFS, CIFS, SMB, 9P, Ceph, AFS (two), Coda, Lustre, OrangeFS, GPFS and VirtualBox's.
-    const SERVERS: [i64; 13] = [
-        0x6573_5546,
-        0x6969,
-        0xff53_4d42,
-        0xfe53_4d42,
-        0x0102_1997,
-        0x00c3_6400,
-        0x5346_414f,
-        0x6b41_4653,
-        0x7375_7245,
-        0x0bd0_0bd0,
-        0x2003_0528,
-        0x4750_4653,
-        0x786f_4256,
-    ];
     if let Some(known) = known_kind(dev) {
         return known;
     }
-    // The field is short and has a sign on some processors.
-    let unsigned = |magic: i64| magic & 0xffff_ffff;
     let magic = unsigned(raw::file_system(fd.as_raw_fd()));
     let kind = match magic {
         0 => return Kind::Nothing,
         _ if magic == unsigned(libc::BTRFS_SUPER_MAGIC) => Kind::Btrfs,
         _ if magic == unsigned(libc::OVERLAYFS_SUPER_MAGIC) => Kind::Overlay,
-        _ if SERVERS.contains(&magic) => Kind::Server,
+        _ if is_servers(magic) => Kind::Server,
         _ => Kind::Nothing,
     };
     MADE_UP[dev as usize % MADE_UP.len()].store(dev << 2 | kind as u64, Relaxed);

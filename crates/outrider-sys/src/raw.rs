@@ -6,6 +6,7 @@
 //! of zero or more, or a negated errno.
 
 use core::arch::asm;
+use core::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// An open descriptor that is closed by a bare system call.
@@ -273,11 +274,23 @@ pub fn is_regular(fd: i32) -> bool {
 /// The kind of file system that a file is on, `f_type` of `fstatfs(2)`; 0 where there is no answer.
 #[inline]
 pub fn file_system(fd: i32) -> i64 {
-    // SAFETY: statfs is plain data for which zero is a valid value, and the kernel writes one.
+    // SAFETY: a number.
+    unsafe { file_system_by(libc::SYS_fstatfs, fd as usize) }
+}
+
+/// The same of the file that a path leads to, by `statfs(2)`.
+pub fn file_system_at(path: &CStr) -> i64 {
+    // SAFETY: a C string.
+    unsafe { file_system_by(libc::SYS_statfs, path.as_ptr() as usize) }
+}
+
+/// # Safety
+/// `what` is a descriptor for fstatfs(2), a C string for statfs(2).
+unsafe fn file_system_by(number: libc::c_long, what: usize) -> i64 {
+    // SAFETY: statfs is plain data for which zero is a valid value, and the kernel writes one; the caller's promise.
     unsafe {
         let mut st: libc::statfs = core::mem::zeroed();
-        let buf = &raw mut st as usize;
-        syscall6(libc::SYS_fstatfs, fd as usize, buf, 0, 0, 0, 0);
+        syscall6(number, what, &raw mut st as usize, 0, 0, 0, 0);
         st.f_type
     }
 }

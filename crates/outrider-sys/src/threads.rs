@@ -5,9 +5,10 @@
 //!
 //! A program's threads may give up rights one by one. So ours can be waited for: until the kernel says that they are over, beyond which nobody has them do anything.
 
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::raw::{self, getpid, syscall6};
@@ -101,9 +102,7 @@ impl Place {
             self.before.store(end, Relaxed);
             self.next.store(end, Relaxed);
             let link = core::ptr::from_ref(&self.next).cast_mut().cast();
-            locks
-                .first
-                .store(link, core::sync::atomic::Ordering::Release);
+            locks.first.store(link, Release);
         }
         taken
     }
@@ -112,24 +111,33 @@ impl Place {
 /// Signals that threads of ours block: all but those that the C library sends to threads itself, to cancel one and to change the user of all.
 pub const SIGNALS: u64 = !(1 << (32 - 1) | 1 << (33 - 1));
 
+/// The process whose threads of ours end without the C library, whose locks may be held by what a signal handler has interrupted; 0: none.
+static ABRUPT: AtomicU32 = AtomicU32::new(0);
+
 /// A thread of ours, from before it is started on until it is about to be over.
-pub struct Own(());
+pub struct Own {
+    /// It runs.
+    begun: Cell<bool>,
+}
 
 impl Own {
     /// One is about to be started.
     #[allow(clippy::new_without_default)] // it counts
     pub fn new() -> Own {
         change(|count| count + 1);
-        Own(())
+        Own::handed()
     }
 
     /// The same, called in the thread for which one was made and forgotten.
     pub fn handed() -> Own {
-        Own(())
+        Own {
+            begun: Cell::new(false),
+        }
     }
 
     /// Called in the thread.
     pub fn begins(&self) {
+        self.begun.set(true);
         if let Some(locks) = locks() {
             PLACES.iter().any(|place| place.take(locks));
         }
@@ -139,14 +147,21 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         change(|count| count.saturating_sub(1));
+        if self.begun.get() && ABRUPT.load(Acquire) == getpid() {
+            // SAFETY: ends the calling thread, of which nobody waits for more than that. Its stack stays.
+            unsafe { syscall6(libc::SYS_exit, 0, 0, 0, 0, 0, 0) };
+        }
     }
 }
 
 /// How often is looked whether a thread is over, µs.
 const LOOK_US: u64 = 100;
 
-/// Forgets the threads of ours that are over: their numbers may be other threads' by now. Before the others are told to end, and [`await_ends`].
-pub fn forget_ended() {
+/// Forgets the threads of ours that are over: their numbers may be other threads' by now. Before the others are told to end, and [`await_ends`]. `abruptly`: until
+/// then they end by the system call alone. The C library would free what it has for them, and the caller may be a signal handler in the midst of a
+/// fork(3), which has all locks of malloc(3). It goes on counting them: where all other threads end by pthread_exit(3) it won't call exit(3).
+pub fn forget_ended(abruptly: bool) {
+    ABRUPT.store(if abruptly { getpid() } else { 0 }, Release);
     let ours = OURS.load(Acquire);
     if ours == 0 {
         return;
@@ -165,6 +180,12 @@ pub fn forget_ended() {
 /// Waits until no thread of ours can run any code in this process, or the monotonic clock shows so many µs, which are asked for where there are any; whether that is so. In
 /// a child of vfork(2), which runs in its parent's memory, there are none. The kernel doesn't count them any more then.
 pub fn await_ends(until_us: impl FnOnce() -> u64) -> bool {
+    let are_over = are_over_by(until_us);
+    ABRUPT.store(0, Release);
+    are_over
+}
+
+fn are_over_by(until_us: impl FnOnce() -> u64) -> bool {
     let ours = OURS.load(Acquire);
     if ours == 0 {
         return true;

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use support::Data::{Big, Bin};
 use support::{
-    fresh_with, is_root, outrider, outrider_run, plain_environment, processes, program,
+    fresh, fresh_with, is_root, outrider, outrider_run, plain_environment, processes, program,
     skip_unprivileged,
 };
 
@@ -500,6 +500,20 @@ fn libraries_come_from_nobody_elses_directory() {
         let its = said.starts_with(runtime.to_str().unwrap());
         assert_eq!(its, taken, "{owner} {mode:o}: {said}");
     }
+}
+
+/// SPEC B16, S1: a thread gives up its capabilities in a signal's handler, wherever that comes, be it within fork(3): no thread of ours is left that has them.
+#[test]
+fn rights_given_up_in_a_handler() {
+    const NAME: &str = "rights_given_up_in_a_handler";
+    let dir = fresh(NAME);
+    File::create(dir.join("file"))
+        .and_then(|f| f.set_len(160 << 20))
+        .unwrap();
+    let built = program("rights_in_fork");
+    let argv = [built.to_str().unwrap(), "file", "30"];
+    let said = support::printed(&mut outrider_run(&dir, &[], &argv));
+    assert_eq!(said, "30 declared, 0 accompanied\n");
 }
 
 /// SPEC B16: a thread that gives up rights of its own is not gone ahead of with those that others of its process still have, however it does so.

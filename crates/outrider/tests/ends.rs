@@ -77,6 +77,24 @@ fn beside_files_that_hide(dir: &Path, ours: bool, text: &str) -> (Output, u64) {
     (output, server.counted("opens"))
 }
 
+/// The same beside a tree of small files; what they say on both streams, how often a file was unlinked while it was open, and the report.
+fn beside_a_tree_that_hides(
+    dir: &Path,
+    ours: bool,
+    text: &str,
+) -> (String, u32, serde_json::Value) {
+    let at = dir.join("mnt");
+    let _ = fs::create_dir(&at);
+    let mut server = Command::new(program("hiding_tree"));
+    let started = server.arg(&at).args(["60", "20000"]).status();
+    assert!(started.unwrap().success());
+    let _mounted = Mounted(at.clone());
+    let (output, report) = script(dir, ours, text);
+    let hidden = fs::read_to_string(at.join("hidden")).unwrap();
+    let said = [&output.stdout, &output.stderr].map(|b| String::from_utf8_lossy(b));
+    (said.concat(), hidden.trim().parse().unwrap(), report)
+}
+
 fn figure(report: &serde_json::Value, name: &str) -> u64 {
     let figure = report["totals"][format!("{name}_bytes")].as_u64();
     figure.unwrap_or_else(|| panic!("{name}: {report:#}"))
@@ -188,19 +206,6 @@ fn what_was_opened_ahead_on_a_server_vanishes() {
         return;
     }
     let dir = fresh(NAME);
-    let at = dir.join("mnt");
-    let go = |ours: bool, text: &str| {
-        let _ = fs::create_dir(&at);
-        let mut server = Command::new(program("hiding_tree"));
-        let started = server.arg(&at).args(["60", "20000"]).status();
-        assert!(started.unwrap().success());
-        let mounted = Mounted(at.clone());
-        let (output, report) = script(&dir, ours, text);
-        let hidden = fs::read_to_string(at.join("hidden")).unwrap();
-        drop(mounted);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &hidden;
-        (said + &String::from_utf8_lossy(&output.stderr), report)
-    };
     let python = "import os, shutil\nfor f in sorted(os.listdir('mnt/box'))[:30]: open('mnt/box/' + f, 'rb').read()\nshutil.rmtree('mnt/box')";
     let mut ahead = 0;
     for text in [
@@ -208,10 +213,43 @@ fn what_was_opened_ahead_on_a_server_vanishes() {
         "cat mnt/box/f0[0-2]* > copy; busybox rm -r mnt/box && echo gone",
         &format!("python3 -c \"{python}\" && echo gone"),
     ] {
-        let (plain, _) = go(false, text);
-        assert_eq!(plain, "gone\n0\n", "{text}");
         for _ in 0..3 {
-            let (ours, report) = go(true, text);
+            let (ours, hidden, report) = beside_a_tree_that_hides(&dir, true, text);
+            assert_eq!((&*ours, hidden), ("gone\n", 0), "{text}: {report:#}");
+            ahead += report["totals"]["files_ahead"].as_u64().unwrap();
+        }
+    }
+    assert!(ahead > 30, "{ahead} files were opened ahead");
+}
+
+/// SPEC B11: likewise another process of the run, which the reader tells while it lives on, can remove the directory; one that isn't empty without us either stays.
+#[test]
+fn another_process_can_remove_what_was_opened_ahead() {
+    const NAME: &str = "another_process_can_remove_what_was_opened_ahead";
+    if !may_mount(NAME) {
+        return;
+    }
+    let dir = fresh(NAME);
+    let reads = "import os, time\nfor f in sorted(os.listdir('mnt/box'))[:30]: open('mnt/box/' + f, 'rb').read()";
+    let mut ahead = 0;
+    for (tells, removes) in [
+        (
+            "print(1, flush=True)\ntime.sleep(1)",
+            "read x; rm -r mnt/box && echo gone",
+        ),
+        (
+            "print(1, flush=True)\ntime.sleep(1)",
+            "read x; sleep 0.01; rm mnt/box/*; rmdir mnt/box && echo gone",
+        ),
+        (
+            "f = open('mnt/box/f000')\nprint(1, flush=True)\ntime.sleep(1)",
+            "read x; rm -r mnt/box || echo stays",
+        ),
+    ] {
+        let text = format!("python3 -c \"{reads}\n{tells}\" | ({removes})");
+        let (plain, ..) = beside_a_tree_that_hides(&dir, false, &text);
+        for _ in 0..4 {
+            let (ours, _, report) = beside_a_tree_that_hides(&dir, true, &text);
             assert_eq!(plain, ours, "{text}: {report:#}");
             ahead += report["totals"]["files_ahead"].as_u64().unwrap();
         }

@@ -465,7 +465,7 @@ fn filters_that_are_seen() {
         "ro",
         "rF",
         "ra",
-        "rq",
+        "rqk",
         "ru",
         "rM",
         "rpf",
@@ -487,7 +487,7 @@ fn filters_that_are_not_seen() {
     own_filter(
         "unseen_more",
         &["raw", "tsync"],
-        &["rM", "ru", "rpf", "rz", "ry", "rt"],
+        &["rM", "ru", "rpf", "rz", "ry", "rt", "rq", "rk", "qk"],
         2,
         false,
     );

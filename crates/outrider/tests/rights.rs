@@ -431,7 +431,7 @@ fn children_of_any_moment_have_no_memory_of_their_parents() {
     );
     let tested = program("inherits");
     let tested = tested.to_str().unwrap();
-    for how in ["libc", "_Fork", "clone", "syscall", "bare"] {
+    for how in ["libc", "_Fork", "clone", "syscall", "vfork", "bare"] {
         support::make_cold(&dir);
         let said = support::printed(&mut outrider_run(
             &dir,

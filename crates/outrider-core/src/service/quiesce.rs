@@ -266,6 +266,7 @@ impl<K: Kernel> Service<K> {
             for i in &new {
                 self.hear_out(*i);
             }
+            let finds = self.kernel.held(&self.shared) != 0;
             let walker = self.let_go_of_all();
             let before = self.quiesce.leaving.take();
             let mut demand = Demand {
@@ -277,6 +278,9 @@ impl<K: Kernel> Service<K> {
                 let proc = self.shared.proc(i);
                 let wanted = proc.release_wanted.load(Acquire);
                 demand.numbers.insert(i, wanted);
+                if finds {
+                    proc.release_found.store(wanted, Relaxed);
+                }
                 proc.release_begun.store(wanted, Release);
                 self.quiesce.take(i, LEAST, now);
             }
