@@ -1050,6 +1050,7 @@ pub fn ending() {
     let Some(proc) = handed_before().filter(|_| !crate::waits::is_guest()) else {
         return;
     };
+    crate::resident::all_end(proc);
     // The service counts first and looks at this then; here it is the other way round.
     proc.departs.store(1, Ordering::SeqCst);
     await_release(proc, || proc.holds.load(Ordering::SeqCst) == 0);

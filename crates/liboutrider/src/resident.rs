@@ -58,11 +58,13 @@ struct Count {
     whose: AtomicU64,
     /// So many of these were waited for …
     waits: AtomicU32,
+    /// The descriptor.
+    fd: AtomicU32,
     /// … while so many bytes were read.
     bytes: AtomicU64,
-    /// Bytes of the file in the read that was looked at last …
+    /// Bytes of the file in the read that was looked at last, at most where it was at the file position …
     len: AtomicU64,
-    /// … and where it ended if it was at the file position, else [`NOWHERE`].
+    /// … and where it ended if it was there, else [`NOWHERE`].
     end: AtomicU64,
 }
 
@@ -95,9 +97,10 @@ impl Count {
         self.bytes.store(0, Relaxed);
     }
 
-    /// From now on these are `name`'s, and so many pass.
-    fn pause(&self, name: u64, reads: u32) {
+    /// From now on these are `name`'s, of this descriptor, and so many pass.
+    fn pause(&self, name: u64, fd: c_int, reads: u32) {
         self.whose.store(name, Relaxed);
+        self.fd.store(fd as u32, Relaxed);
         self.given.store(reads, Relaxed);
         self.left.store(reads, Relaxed);
     }
@@ -110,6 +113,7 @@ static COUNTED: [Count; COUNTS] = [const {
         given: AtomicU32::new(0),
         whose: AtomicU64::new(0),
         waits: AtomicU32::new(0),
+        fd: AtomicU32::new(0),
         bytes: AtomicU64::new(0),
         len: AtomicU64::new(0),
         end: AtomicU64::new(NOWHERE),
@@ -234,7 +238,7 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
         }
         ends(proc, slot, fd);
         count.begin();
-        count.pause(name, 0);
+        count.pause(name, fd, 0);
         return false;
     }
     let passed = count.passed(name);
@@ -251,15 +255,19 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     }
     proc.resident_reads.fetch_add(1 + passed, Relaxed);
     let before = count.bytes_passed(slot, name);
-    if inside > 0 || !known {
-        count.len.store(inside, Relaxed);
-    }
-    let here = slot.pos.load(Relaxed) == offset;
-    let end = if here {
-        offset.saturating_add(inside)
-    } else {
-        NOWHERE
+    let read_to = offset.saturating_add(inside);
+    // Of a stream's reads some are twice as long, and they are made already.
+    let (at_position, most) = match slot.pos.load(Relaxed) {
+        pos if pos == offset => (true, inside),
+        pos => (pos == read_to, inside.saturating_mul(2)),
     };
+    let (end, most) = match at_position {
+        true => (read_to, most),
+        false => (NOWHERE, inside),
+    };
+    if inside > 0 || !known {
+        count.len.store(most, Relaxed);
+    }
     count.end.store(end, Relaxed);
     proc.resident_bytes
         .fetch_add(inside.saturating_add(before), Relaxed);
@@ -268,15 +276,32 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
         true => 0,
         false => (2 * passed + 1).min(most),
     };
-    count.pause(name, next as u32);
+    count.pause(name, fd, next as u32);
     true
 }
 
 /// The reads of a descriptor with FLAG_RESIDENT are told from now on, or it is about to be closed: counts the calling thread's since the last that was looked at.
 pub fn ends(proc: &Proc, slot: &Slot, fd: c_int) {
     let (count, name) = count(slot, fd);
-    let passed = count.passed(name);
-    proc.resident_reads.fetch_add(passed, Relaxed);
+    count_passed(proc, slot, count, name);
+}
+
+/// The process is about to end: counts those of all threads and descriptors.
+pub fn all_end(proc: &Proc) {
+    for count in &COUNTED {
+        let slot = proc.slots.get(count.fd.load(Relaxed) as usize);
+        if count.given.load(Relaxed) > count.left.load(Relaxed)
+            && let Some(slot) = slot
+            && slot.flags.load(Relaxed) & FLAG_RESIDENT != 0
+        {
+            count_passed(proc, slot, count, count.whose.load(Relaxed));
+            count.given.store(count.left.load(Relaxed), Relaxed);
+        }
+    }
+}
+
+fn count_passed(proc: &Proc, slot: &Slot, count: &Count, name: u64) {
+    proc.resident_reads.fetch_add(count.passed(name), Relaxed);
     proc.resident_bytes
         .fetch_add(count.bytes_passed(slot, name), Relaxed);
 }
