@@ -319,11 +319,6 @@ impl Drop for Copying {
     }
 }
 
-/// Whether a child may be made at the moment that gets a copy of this process's descriptors and mappings.
-pub fn is_copied() -> bool {
-    local().is_some_and(|local| local.copies.load(Ordering::SeqCst) != 0)
-}
-
 /// Hands memory over while no child can get its descriptor, but one of a system call instruction of the program's own. `None`: one is being made.
 fn unseen<T>(hand_over: impl FnOnce() -> T) -> Option<T> {
     let local = local()?;
@@ -802,19 +797,20 @@ pub fn is_handed() -> bool {
 
 /// Whether files may be followed in this process, and the caller is it: not a vfork child that runs in its memory.
 pub fn may_follow() -> bool {
-    may_attach(STATE.load(Ordering::Relaxed)) && at_home()
+    !is_filtered() && may_attach(STATE.load(Ordering::Relaxed)) && at_home()
 }
 
-/// Whether a filter of system calls is known to stand over this process.
+/// Whether a filter of system calls is known to stand over this process, by a hook or by the service. Whoever is about to ask the kernel for something on the
+/// program's behalf asks this first.
 pub fn is_filtered() -> bool {
-    CONFINED.load(Ordering::Relaxed)
+    CONFINED.load(Ordering::Relaxed) || current().is_some_and(is_confined)
 }
 
 /// The program is about to watch files for being opened or closed, by anyone: from here on nobody opens any for its sake.
 #[cold]
 pub fn watch() {
     if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT
-        || CONFINED.load(Ordering::Relaxed)
+        || is_filtered()
         || WATCHES.swap(true, Ordering::AcqRel)
     {
         return;
@@ -830,7 +826,7 @@ pub fn watch() {
 #[cold]
 pub fn lose(bit: u32) {
     let reports = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_REPORTS != 0;
-    if reports && may_reach(STATE.load(Ordering::Relaxed)) && !CONFINED.load(Ordering::Relaxed) {
+    if reports && may_reach(STATE.load(Ordering::Relaxed)) && !is_filtered() {
         handover::complain(&name(), bit, SECRET.load(Ordering::Relaxed), trusted);
     }
 }
@@ -842,7 +838,7 @@ pub fn impatient() -> u64 {
 
 /// What the monotonic clock shows when so many µs are over. Where nobody may be asked nobody is waited for.
 pub fn until(us: u64) -> u64 {
-    if CONFINED.load(Ordering::Relaxed) {
+    if is_filtered() {
         return 0;
     }
     raw::monotonic_us() + us
@@ -873,7 +869,7 @@ impl Drop for Quiesced {
 
 /// The memory of this process that the service has, if there is a service that may hold descriptors. Under a filter of system calls nobody is asked.
 fn reach_service() -> Option<&'static Proc> {
-    if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT || CONFINED.load(Ordering::Relaxed) {
+    if MODE.load(Ordering::Relaxed) < shm::MODE_PREDICT || is_filtered() {
         return None;
     }
     handed()
@@ -928,7 +924,7 @@ impl Emptied {
         for attempt in 0..ATTEMPTS {
             // SAFETY: errno of this thread.
             let error = unsafe { *libc::__errno_location() };
-            if answer == 0 || ![libc::ENOTEMPTY, libc::EEXIST].contains(&error) {
+            if answer == 0 || error != libc::ENOTEMPTY {
                 break;
             }
             if attempt > 0 {
@@ -944,10 +940,10 @@ impl Emptied {
     /// Whether anything was open where the name is a server's.
     #[cold]
     fn let_go(&mut self) -> bool {
-        if !may_follow() || !predicts() {
+        if !may_follow() {
             return false;
         }
-        // SAFETY: the kernel has just read the path, which therefore is a C string.
+        // SAFETY: the kernel has just read the path, which therefore is a C string. It leads to a directory, and to no link.
         let path = unsafe { CStr::from_ptr(self.path) };
         let file_system = match self.dir {
             libc::AT_FDCWD => raw::file_system_at(path),
@@ -967,15 +963,39 @@ impl Emptied {
 /// Turns of a loop: some tens of milliseconds.
 const MOMENT: u32 = 500_000;
 
-/// Waits so many turns of a loop at most, asking the kernel nothing.
+/// Waits so many turns of a loop at most, asking the kernel nothing; whether it is over then.
 #[inline]
-fn turn(times: u32, is_over: impl Fn() -> bool) {
+fn turn(times: u32, is_over: impl Fn() -> bool) -> bool {
     for _ in 0..times {
         if is_over() {
-            return;
+            return true;
         }
         core::hint::spin_loop();
     }
+    false
+}
+
+/// How far the service had come when it was last waited for in vain, and more than 0; 0: never, or it has gone on since.
+static SILENT: AtomicU64 = AtomicU64::new(0);
+
+/// The same for something that the service is asked to do. For one that is over, or stopped, nobody waits twice: once it goes on it takes what it is told of,
+/// or answers what it was asked for.
+fn turn_for(proc: &Proc, times: u32, is_over: impl Fn() -> bool) {
+    let come = || {
+        let (taken, _) = proc.places();
+        let answered = [&proc.start_done, &proc.release_done, &proc.holds];
+        let answered = answered.map(|w| u64::from(w.load(Ordering::Relaxed)));
+        answered
+            .iter()
+            .fold(u64::from(taken), |all, n| all.rotate_left(20) ^ n)
+            | 1 << 63
+    };
+    let silent = SILENT.load(Ordering::Relaxed);
+    if silent != 0 && silent == come() {
+        return;
+    }
+    let over = turn(times, is_over);
+    SILENT.store(if over { 0 } else { come() }, Ordering::Relaxed);
 }
 
 /// Asks the service to let go of every descriptor, and waits a moment until it has, asking the kernel nothing.
@@ -988,7 +1008,7 @@ pub fn let_go() {
         .release_wanted
         .fetch_add(1, Ordering::AcqRel)
         .wrapping_add(1);
-    turn(MOMENT, || {
+    turn_for(proc, MOMENT, || {
         let done = proc.release_done.load(Ordering::Acquire);
         done.wrapping_sub(wanted) as i32 >= 0 || proc.closed.load(Ordering::Relaxed) != 0
     });
@@ -1027,7 +1047,7 @@ pub fn release_all(until_us: u64) {
 /// The memory of this process that the service has, if it has any and may be asked.
 fn handed_before() -> Option<&'static Proc> {
     let local = local()?;
-    if local.handed.load(Ordering::Acquire) == 0 || CONFINED.load(Ordering::Relaxed) {
+    if local.handed.load(Ordering::Acquire) == 0 || is_filtered() {
         return None;
     }
     current()
@@ -1075,7 +1095,7 @@ fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) {
     /// Turns of a loop, 60 to 200 ms of a processor. While files are fetched for a program the service looks every millisecond or two, as soon as it gets a processor, and
     /// after seconds of silence every 50 ms.
     const PATIENCE: u32 = 4_000_000;
-    turn(PATIENCE, || {
+    turn_for(proc, PATIENCE, || {
         let words = [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed));
         is_enough() || words != [0, 0]
     });

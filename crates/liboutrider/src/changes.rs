@@ -154,7 +154,6 @@ hooks! {
         root();
     };
     pivot_root = pivot_root(new: *const c_char, old: *const c_char) -> c_int, root();
-    mount = mount(from: *const c_char, to: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) -> c_int, paths();
 }
 
 // Changes that no graph contains.

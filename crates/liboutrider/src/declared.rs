@@ -127,11 +127,12 @@ pub fn process() -> Option<&'static Process> {
     }
 }
 
-/// Whether the caller runs in a vfork child: it must not change what its parent has declared.
+/// Whether the caller runs in a vfork child: it must not change what its parent has declared. Likewise under a filter of system calls, which may kill for what that takes.
 pub fn is_guest() -> bool {
     // SAFETY: null or a page that is never unmapped.
-    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
-        .is_some_and(|p| p.pid.load(Ordering::Acquire) != raw::getpid())
+    attach::is_filtered()
+        || unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+            .is_some_and(|p| p.pid.load(Ordering::Acquire) != raw::getpid())
 }
 
 /// Runs `f` with all signals blocked and errno kept.

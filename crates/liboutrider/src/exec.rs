@@ -129,7 +129,7 @@ pub fn changing_root(root: Text) {
     let Some(own) = own() else {
         return;
     };
-    if !plausible(root) || !may_change_root() {
+    if attach::is_filtered() || !plausible(root) || !may_change_root() {
         return;
     }
     // SAFETY: a C string.
@@ -354,7 +354,7 @@ unsafe fn with_environment(
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
-    let Some(own) = own() else {
+    let Some(own) = own().filter(|_| !attach::is_filtered()) else {
         return call(environment);
     };
     if !plausible(environment) || !are_strings(environment) {

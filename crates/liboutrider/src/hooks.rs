@@ -9,7 +9,7 @@
 //! and AArch64 Linux a third integer argument arrives in the same register either way, and it is handed on
 //! as it came. Names that take a mode only sometimes (`O_CREAT`) thus see what the caller passed.
 
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -146,6 +146,7 @@ hook! {
         let _away = (command == libc::F_SETLEASE).then(|| leasing(fd, arg as c_int));
         match command {
             libc::F_SETFL => changes::new_flags(fd),
+            libc::F_NOTIFY => notifying(arg),
             libc::F_SETLK | libc::F_SETLKW => exec::locking(),
             _ => {}
         }
@@ -420,6 +421,8 @@ hook! {
         let _away = match number {
             libc::SYS_fcntl if b as c_int == libc::F_SETLEASE => Some(leasing(a as c_int, c as c_int)),
             libc::SYS_umount2 => Some(Some(unmounting(b as c_int))),
+            libc::SYS_mount => Some(mounting(d as c_ulong)),
+            libc::SYS_fsconfig => Some(configuring(b as c_uint)),
             _ => None,
         };
         match number {
@@ -429,6 +432,7 @@ hook! {
             libc::SYS_prctl => changes::of_privileges(a as c_int, b),
             libc::SYS_unshare => unsharing(a as c_int),
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
+            libc::SYS_fcntl if b as c_int == libc::F_NOTIFY => notifying(c),
             libc::SYS_inotify_add_watch => watching(c as u32),
             libc::SYS_fanotify_mark => attach::watch(),
             libc::SYS_exit_group => ends::ending(),
@@ -470,6 +474,18 @@ hook! {
         attach::watch();
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::fanotify_mark(fd, flags, mask, dir, path) }
+    }
+    /// See mount(2).
+    mount (from: *const c_char, to: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) -> c_int {
+        let _away = mounting(flags);
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::mount(from, to, kind, flags, data) }
+    }
+    /// See fsconfig(2).
+    fsconfig (fd: c_int, command: c_uint, key: *const c_char, value: *const c_void, number: c_int) -> c_int {
+        let _away = configuring(command);
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { real::fsconfig(fd, command, key, value, number) }
     }
     /// See umount(2).
     umount2 (path: *const c_char, flags: c_int) -> c_int {
@@ -537,6 +553,15 @@ fn leasing(fd: c_int, kind: c_int) -> Option<attach::Quiesced> {
     (kind == libc::F_WRLCK as c_int).then(|| attach::quiesce(until_us))
 }
 
+/// Before fcntl(2) with F_NOTIFY.
+fn notifying(mask: usize) {
+    /// DN_ACCESS, of those that the crate `libc` doesn't know.
+    const ACCESS: usize = 1;
+    if mask & ACCESS != 0 {
+        attach::watch();
+    }
+}
+
 /// Before inotify_add_watch(2).
 fn watching(mask: u32) {
     if mask & (libc::IN_OPEN | libc::IN_ACCESS | libc::IN_CLOSE_NOWRITE) != 0 {
@@ -554,6 +579,22 @@ fn unmounting(flags: c_int) -> attach::Quiesced {
     };
     declared::release_all(until_us);
     attach::quiesce(until_us)
+}
+
+/// Before mount(2). A file system that is made read-only must have no file open that has lost its name (EBUSY).
+#[cold]
+fn mounting(flags: c_ulong) -> Option<attach::Quiesced> {
+    changes::paths();
+    const READ_ONLY: c_ulong = libc::MS_REMOUNT | libc::MS_RDONLY;
+    (flags & (READ_ONLY | libc::MS_BIND) == READ_ONLY).then(|| unmounting(0))
+}
+
+/// Before fsconfig(2), which may do the same.
+#[cold]
+fn configuring(command: c_uint) -> Option<attach::Quiesced> {
+    /// FSCONFIG_CMD_RECONFIGURE
+    const AGAIN: c_uint = 7;
+    (command == AGAIN).then(|| unmounting(0))
 }
 
 /// Mappings below this many bytes are not followed: one fault-around and one readahead window cover them.

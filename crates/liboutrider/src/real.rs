@@ -291,6 +291,8 @@ syscalls! {
     fchdir(fd: c_int) -> c_int = SYS_fchdir(fd);
     chroot(path: *const c_char) -> c_int = SYS_chroot(path);
     pivot_root(new: *const c_char, old: *const c_char) -> c_int = SYS_pivot_root(new, old);
+    fsconfig(fd: c_int, command: libc::c_uint, key: *const c_char, value: *const c_void, number: c_int) -> c_int
+        = SYS_fsconfig(fd, command, key, value, number);
     mount(from: *const c_char, to: *const c_char, kind: *const c_char, flags: libc::c_ulong, data: *const c_void) -> c_int
         = SYS_mount(from, to, kind, flags, data);
     setns(fd: c_int, kind: c_int) -> c_int = SYS_setns(fd, kind);

@@ -11,7 +11,11 @@ use crate::{attach, declared, needs, track, waits};
 /// first, for good: with them what was declared.
 #[cold]
 pub fn end_threads() {
-    threads::forget_ended(attach::is_copied());
+    if attach::is_filtered() {
+        // To have them end, or to wait for that, is a call.
+        return;
+    }
+    threads::forget_ended();
     declared::disable();
     outrider_graph::end_threads();
     threads::await_ends(|| attach::until(shm::PATIENCE_US));
@@ -20,7 +24,7 @@ pub fn end_threads() {
 /// Nothing is followed in this process any more: its threads no longer share one descriptor table, so that numbers say nothing.
 #[cold]
 pub fn disable() {
-    if waits::is_guest() {
+    if waits::is_guest() || attach::is_filtered() {
         return;
     }
     if attach::is_handed() {

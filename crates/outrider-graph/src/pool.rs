@@ -218,29 +218,13 @@ impl Pool {
     /// no memory.
     fn spawn(&'static self, body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
         let ours = Own::new();
-        // SAFETY: attributes that are set up before they are used; a function that gets this pool, which is never freed.
-        unsafe {
-            let mut about: libc::pthread_attr_t = core::mem::zeroed();
-            if libc::pthread_attr_init(&raw mut about) != 0 {
-                return false;
-            }
-            libc::pthread_attr_setdetachstate(&raw mut about, libc::PTHREAD_CREATE_DETACHED);
-            let own = core::ptr::from_ref(self).cast_mut().cast::<c_void>();
-            let mut new: libc::pthread_t = core::mem::zeroed();
-            libc::pthread_attr_setstacksize(&raw mut about, STACK);
-            let mut r = libc::pthread_create(&raw mut new, &raw const about, body, own);
-            if r == libc::EINVAL {
-                // The program's thread-local variables take more than that.
-                libc::pthread_attr_setstacksize(&raw mut about, 64 * STACK);
-                r = libc::pthread_create(&raw mut new, &raw const about, body, own);
-            }
-            libc::pthread_attr_destroy(&raw mut about);
-            if r == 0 {
-                // The thread has it.
-                core::mem::forget(ours);
-            }
-            r == 0
+        let own = core::ptr::from_ref(self).cast_mut().cast::<c_void>();
+        let started = threads::start_by(STACK, body, own);
+        if started {
+            // The thread has it.
+            core::mem::forget(ours);
         }
+        started
     }
 
     /// That run has ended.

@@ -6,7 +6,7 @@
 //! A program's threads may give up rights one by one. So ours can be waited for: until the kernel says that they are over, beyond which nobody has them do anything.
 
 use core::cell::Cell;
-use core::ffi::c_void;
+use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
@@ -154,14 +154,80 @@ impl Drop for Own {
     }
 }
 
+/// What a thread that [`start`] has made runs first.
+extern "C" fn begin<F: FnOnce()>(body: *mut c_void) -> *mut c_void {
+    let own = Own::handed();
+    own.begins();
+    // SAFETY: what `start` has made for this thread alone.
+    let body = unsafe { Box::from_raw(body.cast::<F>()) };
+    body();
+    drop(own);
+    null_mut()
+}
+
+/// Starts a thread with this name and at least so large a stack, bytes, that nobody waits for; `false`: there is none to be had.
+///
+/// It isn't one of the standard library's. These ask the C library for memory before they begin, whose locks may be held by what a signal handler of the
+/// program's has interrupted, while that waits for our threads to end.
+pub fn start<F: FnOnce() + Send + 'static>(name: &'static CStr, stack: usize, body: F) -> bool {
+    let ours = Own::new();
+    let named = move || {
+        // SAFETY: a C string.
+        unsafe {
+            let (set_name, name) = (libc::PR_SET_NAME as usize, name.as_ptr() as usize);
+            syscall6(libc::SYS_prctl, set_name, name, 0, 0, 0, 0);
+        }
+        body();
+    };
+    let body = Box::into_raw(Box::new(named));
+    let started = start_by(stack, begin_of(&body), body.cast());
+    if started {
+        // The thread has them.
+        core::mem::forget(ours);
+    } else {
+        // SAFETY: made above, and nobody else has it.
+        drop(unsafe { Box::from_raw(body) });
+    }
+    started
+}
+
+fn begin_of<F: FnOnce()>(_: &*mut F) -> extern "C" fn(*mut c_void) -> *mut c_void {
+    begin::<F>
+}
+
+/// The same of a function that counts itself ([`Own::handed`]) and gets this.
+pub fn start_by(
+    stack: usize,
+    body: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+) -> bool {
+    // SAFETY: attributes that are set up before they are used.
+    unsafe {
+        let mut about: libc::pthread_attr_t = core::mem::zeroed();
+        if libc::pthread_attr_init(&raw mut about) != 0 {
+            return false;
+        }
+        libc::pthread_attr_setdetachstate(&raw mut about, libc::PTHREAD_CREATE_DETACHED);
+        let mut new: libc::pthread_t = core::mem::zeroed();
+        libc::pthread_attr_setstacksize(&raw mut about, stack);
+        let mut r = libc::pthread_create(&raw mut new, &raw const about, body, argument);
+        if r == libc::EINVAL {
+            // The program's thread-local variables take more than that.
+            libc::pthread_attr_setstacksize(&raw mut about, 64 * stack);
+            r = libc::pthread_create(&raw mut new, &raw const about, body, argument);
+        }
+        libc::pthread_attr_destroy(&raw mut about);
+        r == 0
+    }
+}
+
 /// How often is looked whether a thread is over, µs.
 const LOOK_US: u64 = 100;
 
-/// Forgets the threads of ours that are over: their numbers may be other threads' by now. Before the others are told to end, and [`await_ends`]. `abruptly`: until
+/// Forgets the threads of ours that are over: their numbers may be other threads' by now. Before the others are told to end, and [`await_ends`]. Until
 /// then they end by the system call alone. The C library would free what it has for them, and the caller may be a signal handler in the midst of a
 /// fork(3), which has all locks of malloc(3). It goes on counting them: where all other threads end by pthread_exit(3) it won't call exit(3).
-pub fn forget_ended(abruptly: bool) {
-    ABRUPT.store(if abruptly { getpid() } else { 0 }, Release);
+pub fn forget_ended() {
     let ours = OURS.load(Acquire);
     if ours == 0 {
         return;
@@ -170,6 +236,7 @@ pub fn forget_ended(abruptly: bool) {
     let is_over = |p: &&Place| Place::is_over(p.holder.load(Acquire), process);
     // Not in a child of vfork(2).
     if ours & !0xffff_ffff == process {
+        ABRUPT.store((process >> 32) as u32, Release);
         PLACES
             .iter()
             .filter(is_over)

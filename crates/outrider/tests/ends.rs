@@ -164,6 +164,39 @@ fn the_end_of_the_output_finds_nothing_open() {
     assert!(figure(&report, "prefetched") > 0, "{report:#}");
 }
 
+/// SPEC B11: a file system on which a file has lost its name can be made read-only once nobody has that open.
+#[test]
+fn file_systems_can_be_made_read_only() {
+    const NAME: &str = "file_systems_can_be_made_read_only";
+    let dir = fresh(NAME);
+    let Some(disk) = support::Disk::of(NAME, &dir) else {
+        return;
+    };
+    let name = |i: u32| disk.dir.join(format!("f{i:02}"));
+    let text = "python3 -IS -c \"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def remount(flags): return libc.mount(None, b'disk', None, 32 | flags, None) and ctypes.get_errno()
+for i in range(10):
+    name = 'disk/f%02d' % i
+    f = os.open(name, os.O_RDONLY)
+    for k in range(40): os.read(f, 65536)
+    if i % 2: os.unlink(name)
+    os.close(f)
+    if not i % 2: os.unlink(name)
+    print(remount(1), remount(0))
+\"";
+    for ours in [false, true, true] {
+        for i in 0..10 {
+            fs::write(name(i), support::Random(i.into()).bytes(8 << 20)).unwrap();
+        }
+        disk.does("cold", &[]);
+        let (output, report) = script(&dir, ours, text);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "0 0\n".repeat(10), "{output:?} {report:#}");
+    }
+}
+
 /// SPEC B11: on FUSE an unlinked file that somebody has open stays under another name, and its directory can't be removed. Whatever way a program
 /// came to have the file no more, its directory can be removed next.
 #[test]

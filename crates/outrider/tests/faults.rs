@@ -628,6 +628,45 @@ fn helper_without_resources() {
     }
 }
 
+/// SPEC B16: a program whose helper is gone, or stopped, goes on and on making children without waiting for it: what it takes of a processor for one may be
+/// spent once. Forty would take 6 s, and a fiftieth of that by themselves.
+#[test]
+fn helper_gone_is_waited_for_once() {
+    let dir = support::fresh("helper_gone_is_waited_for_once");
+    for i in 0..50 {
+        fs::write(dir.join(format!("f{i}")), support::Random(i).bytes(1 << 20)).unwrap();
+    }
+    for signal in ["SIGKILL", "SIGSTOP"] {
+        support::make_cold(&dir);
+        let script = format!(
+            "import os, resource, signal
+def helpers():
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try: status = dict(line.split(':\\t', 1) for line in open(f'/proc/{{pid}}/status'))
+        except (OSError, ValueError): continue
+        if int(status['PPid']) == os.getppid() and int(pid) != os.getpid(): yield int(pid)
+for i in range(50):
+    f = os.open(f'f{{i}}', os.O_RDONLY)
+    while os.read(f, 65536): pass
+    if i == 9:
+        gone = list(helpers())
+        for pid in gone: os.kill(pid, signal.{signal})
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    os.close(f)
+    pid = os.fork()
+    if pid == 0: os._exit(0)
+    os.waitpid(pid, 0)
+spent = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
+for pid in gone:
+    try: os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError: pass
+print(len(gone) > 0, spent < 2)"
+        );
+        let said = support::printed(&mut outrider_run(&dir, &[], &["python3", "-c", &script]));
+        assert_eq!(said, "True True\n", "{signal}");
+    }
+}
+
 /// The runner is killed with SIGKILL, which means the program: it dies too, as it would have without us, and the helper
 /// does not outlive it.
 #[test]

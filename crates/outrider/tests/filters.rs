@@ -507,6 +507,37 @@ fn killed_children_of_the_filtered() {
     }
 }
 
+/// SPEC B11, B16: once the service has found a filter that no hook saw, no call asks the kernel for anything of ours any more.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn calls_after_a_filter_was_found() {
+    const NAME: &str = "calls_after_a_filter_was_found";
+    const CALLS: &str = "nothing wait rmdir unlinkat rename renameat2 lease inotify dnotify umount remount exec dup2 setuid sys_setuid setresuid \
+        setgroups setfsuid capset bound chroot unshare_fs landlock no_new_privs seccomp close_range unshare_files";
+    if !support::is_root() {
+        return support::skip_unprivileged(NAME, "changes what it may do");
+    }
+    let dir = fresh_with(NAME, &[Data::Big]);
+    for path in ["d/a", "e"] {
+        fs::create_dir_all(dir.join(path)).unwrap();
+    }
+    for path in ["x", "y"] {
+        fs::write(dir.join(path), "").unwrap();
+    }
+    let built = program("after_filter");
+    for call in CALLS.split_ascii_whitespace() {
+        let argv = [built.to_str().unwrap(), "big.dat", call];
+        make_cold(&dir);
+        let with = Seen::by(&mut support::outrider_run(&dir, &[], &argv));
+        let plain = Seen::by(Command::new(&built).args(&argv[1..]).current_dir(&dir));
+        assert!(
+            plain.code == Some(0) && plain.out.starts_with(call),
+            "{plain:?}"
+        );
+        assert_eq!(with, plain, "{call}");
+    }
+}
+
 /// SPEC B11, B16: libraries that install filters, as file(1) does, and through ctypes.
 #[test]
 fn programs_that_filter_themselves() {

@@ -178,3 +178,43 @@ except BlockingIOError:
         }
     }
 }
+
+/// SPEC B11: one that watches directories by fcntl(2) gets no signal because of files that are opened ahead of it.
+#[test]
+fn watchers_by_a_signal_see_only_the_program() {
+    const NAME: &str = "watchers_by_a_signal_see_only_the_program";
+    let dir = fresh(NAME);
+    let Some(disk) = support::Disk::of(NAME, &dir) else {
+        return;
+    };
+    for i in 0..60 {
+        let below = disk.dir.join(format!("tree/d{i:02}"));
+        fs::create_dir_all(&below).unwrap();
+        for k in 0..20 {
+            fs::write(below.join(format!("f{k:02}")), vec![7; 6000]).unwrap();
+        }
+    }
+    let text = "python3 -IS -c \"
+import fcntl, os, signal, time
+signals = []
+signal.signal(signal.SIGIO, lambda *_: signals.append(1))
+names = ['disk/tree/' + name for name in sorted(os.listdir('disk/tree'))]
+watches = [os.open(name, os.O_RDONLY) for name in names[36:]]
+for fd in watches: fcntl.fcntl(fd, fcntl.F_NOTIFY, fcntl.DN_ACCESS | fcntl.DN_MULTISHOT)
+for name in names[:24]:
+    for file in sorted(os.listdir(name)): open(name + '/' + file, 'rb').read()
+    time.sleep(0.002)
+time.sleep(0.3)
+print(len(signals))
+\"";
+    disk.does("model", &["remote"]);
+    for _ in 0..3 {
+        disk.does("cold", &[]);
+        let (ours, report) = script(&dir, true, text);
+        assert_eq!(
+            String::from_utf8_lossy(&ours.stdout),
+            "0\n",
+            "{ours:?} {report:#}"
+        );
+    }
+}

@@ -514,15 +514,8 @@ impl Engine {
             }
             let shared = self.shared.clone();
             state.workers += 1;
-            let ours = threads::Own::new();
-            let started = std::thread::Builder::new()
-                .name("outrider".into())
-                .stack_size(128 << 10)
-                .spawn(move || {
-                    ours.begins();
-                    worker::work(&shared);
-                });
-            if started.is_err() {
+            let started = threads::start(c"outrider", 128 << 10, move || worker::work(&shared));
+            if !started {
                 state.workers -= 1;
                 self.shared.notes().lose(lost::THREADS);
                 break;

@@ -77,38 +77,33 @@ const LEFT_ALONE_US: u64 = 100_000;
 /// Starts the thread; `false` where that is not possible.
 pub(super) fn start(process: &'static Process) -> bool {
     let wishes = Wishes::of_environment();
-    let ours = threads::Own::new();
     let old = raw::set_signal_mask(threads::SIGNALS);
-    let started = std::thread::Builder::new()
-        .name("outrider".into())
-        .stack_size(256 << 10)
-        .spawn(move || {
-            ours.begins();
-            // SAFETY: gives this thread a table of its own and closes what it holds there; no other thread notices.
-            let r = unsafe {
-                raw::syscall6(
-                    libc::SYS_close_range,
-                    3,
-                    u32::MAX as usize,
-                    libc::CLOSE_RANGE_UNSHARE as usize,
-                    0,
-                    0,
-                    0,
-                )
-            };
-            if r < 0 {
-                process.fetcher_failed();
-                return;
-            }
-            Fetcher::new(process, wishes).run();
-            if let Some(proc) = process.proc() {
-                proc.lists.held.store(0, Relaxed);
-            }
-            process.fetcher_ended.store(true, SeqCst);
-            raw::futex_wake(&process.release_done, u32::MAX);
-        });
+    let started = threads::start(c"outrider", 256 << 10, move || {
+        // SAFETY: gives this thread a table of its own and closes what it holds there; no other thread notices.
+        let r = unsafe {
+            raw::syscall6(
+                libc::SYS_close_range,
+                3,
+                u32::MAX as usize,
+                libc::CLOSE_RANGE_UNSHARE as usize,
+                0,
+                0,
+                0,
+            )
+        };
+        if r < 0 {
+            process.fetcher_failed();
+            return;
+        }
+        Fetcher::new(process, wishes).run();
+        if let Some(proc) = process.proc() {
+            proc.lists.held.store(0, Relaxed);
+        }
+        process.fetcher_ended.store(true, SeqCst);
+        raw::futex_wake(&process.release_done, u32::MAX);
+    });
     raw::set_signal_mask(old);
-    started.is_ok()
+    started
 }
 
 /// The shared memory, for an engine that wants to hold it.

@@ -187,14 +187,9 @@ impl Writer {
     fn start(&mut self) {
         let desk = Arc::new(Desk::default());
         let its = desk.clone();
-        let thread = std::thread::Builder::new().name("outrider".into());
-        let ours = threads::Own::new();
-        let started = thread.stack_size(STACK).spawn(move || {
-            ours.begins();
-            its.work();
-        });
-        self.failed = started.is_err();
-        self.thread = started.is_ok().then_some(desk);
+        let started = threads::start(c"outrider", STACK, move || its.work());
+        self.failed = !started;
+        self.thread = started.then_some(desk);
     }
 
     /// Whether something is being submitted.
