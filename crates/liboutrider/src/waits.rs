@@ -187,6 +187,9 @@ unsafe extern "C" fn vfork() -> i32 {
         "inc dword ptr fs:[rcx + 4]",
         "ret",
         "3:",
+        // A child that was killed may not have counted itself.
+        "cmp dword ptr fs:[rcx + 4], 0",
+        "je 4f",
         "dec dword ptr fs:[rcx + 4]",
         "4:",
         "mov rdi, rax",
@@ -238,6 +241,7 @@ unsafe extern "C" fn vfork() -> i32 {
         "str w2, [x1, #4]",
         "ret",
         "3:",
+        "cbz w2, 4f",
         "sub w2, w2, #1",
         "str w2, [x1, #4]",
         "4:",

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use outrider_sys::handover::{self, Arrival, Handed};
 use outrider_sys::standing::Watch;
 use outrider_sys::units::PAGE;
-use outrider_sys::{life, mapped};
+use outrider_sys::{life, mapped, raw};
 
 use crate::asked::Stamp;
 use crate::board::{self, Board};
@@ -55,6 +55,8 @@ pub struct Shared {
     holds: Vec<Mutex<Holds>>,
     /// Files that the service has open, or is about to open, because programs have them.
     pub(crate) held: AtomicU32,
+    /// When one of these was closed last, µs of the monotonic clock.
+    closed_us: AtomicU64,
     /// Counts the service's looks at what programs tell.
     epoch: AtomicU64,
 }
@@ -116,6 +118,7 @@ impl Shared {
             strays: (0..MAX_PROCS).map(|_| AtomicBool::new(false)).collect(),
             holds: (0..MAX_PROCS).map(|_| Mutex::default()).collect(),
             held: AtomicU32::new(0),
+            closed_us: AtomicU64::new(0),
             epoch: AtomicU64::new(1),
         }
     }
@@ -233,6 +236,13 @@ impl Shared {
             return None;
         }
         Some(holds.age)
+    }
+
+    /// Whether a file is open that a program has, or was until so lately, µs, that a server of files may not have looked since.
+    pub(crate) fn may_show(&self, lately_us: u64) -> bool {
+        let closed = self.closed_us.load(Relaxed);
+        self.held.load(SeqCst) != 0
+            || closed != 0 && raw::monotonic_us().saturating_sub(closed) < lately_us
     }
 
     /// Files that are open because the process in entry `i` has, or had, them, but for those of which others notice it.
@@ -643,6 +653,8 @@ impl Drop for Note {
             }
             self.shared.let_go(i, age, self.shows);
         }
+        let now = raw::monotonic_us();
+        self.shared.closed_us.store(now, Relaxed);
         self.shared.held.fetch_sub(1, SeqCst);
     }
 }

@@ -342,7 +342,7 @@ pub struct Proc {
     pub rests: AtomicU32,
     _pad1: [u32; 11],
     tail: AtomicU32,
-    /// The value of [`Proc::release_wanted`] at which something was open last.
+    /// The value of [`Proc::release_wanted`] at which something was open last, or had just been closed.
     pub release_found: AtomicU32,
     _pad2: [u32; 10],
     /// What it has declared and the service tell each other of memory.

@@ -219,7 +219,8 @@ impl Pool {
     fn spawn(&'static self, body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
         let ours = Own::new();
         let own = core::ptr::from_ref(self).cast_mut().cast::<c_void>();
-        let started = threads::start_by(STACK, body, own);
+        // SAFETY: the function gets this pool, which is never freed.
+        let started = unsafe { threads::start_by(STACK, body, own) };
         if started {
             // The thread has it.
             core::mem::forget(ours);

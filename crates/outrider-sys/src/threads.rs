@@ -180,7 +180,8 @@ pub fn start<F: FnOnce() + Send + 'static>(name: &'static CStr, stack: usize, bo
         body();
     };
     let body = Box::into_raw(Box::new(named));
-    let started = start_by(stack, begin_of(&body), body.cast());
+    // SAFETY: it is made for the thread.
+    let started = unsafe { start_by(stack, begin_of(&body), body.cast()) };
     if started {
         // The thread has them.
         core::mem::forget(ours);
@@ -196,12 +197,15 @@ fn begin_of<F: FnOnce()>(_: &*mut F) -> extern "C" fn(*mut c_void) -> *mut c_voi
 }
 
 /// The same of a function that counts itself ([`Own::handed`]) and gets this.
-pub fn start_by(
+///
+/// # Safety
+/// The function may be called with it, on another thread.
+pub unsafe fn start_by(
     stack: usize,
     body: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> bool {
-    // SAFETY: attributes that are set up before they are used.
+    // SAFETY: attributes that are set up before they are used; the caller's promise.
     unsafe {
         let mut about: libc::pthread_attr_t = core::mem::zeroed();
         if libc::pthread_attr_init(&raw mut about) != 0 {

@@ -36,6 +36,8 @@ const PART: f64 = 8.0;
 const LEAST: Duration = Duration::from_millis(2);
 /// Demands of a process that has used its allowance up are honoured so often at most.
 const PAUSE: Duration = Duration::from_millis(2);
+/// So long, µs, a server of files may take to close one: it hears of that while it is at others.
+const LATELY_US: u64 = 100_000;
 /// Turns in which is heard what was told before a demand.
 const TURNS: usize = 16;
 
@@ -266,7 +268,7 @@ impl<K: Kernel> Service<K> {
             for i in &new {
                 self.hear_out(*i);
             }
-            let finds = self.kernel.held(&self.shared) != 0;
+            let finds = self.shared.may_show(LATELY_US);
             let walker = self.let_go_of_all();
             let before = self.quiesce.leaving.take();
             let mut demand = Demand {
