@@ -946,8 +946,10 @@ impl Emptied {
         // SAFETY: the kernel has just read the path, which therefore is a C string. It leads to a directory, and to no link.
         let path = unsafe { CStr::from_ptr(self.path) };
         let file_system = match self.dir {
-            libc::AT_FDCWD => raw::file_system_at(path),
-            dir => raw::file_system(dir),
+            dir if dir != libc::AT_FDCWD && !path.to_bytes().starts_with(b"/") => {
+                raw::file_system(dir)
+            }
+            _ => raw::file_system_at(path),
         };
         if !is_servers(file_system) {
             return false;
@@ -975,27 +977,24 @@ fn turn(times: u32, is_over: impl Fn() -> bool) -> bool {
     false
 }
 
-/// How far the service had come when it was last waited for in vain, and more than 0; 0: never, or it has gone on since.
+/// How far the service had come when it was last waited for in vain; 0: it never was.
 static SILENT: AtomicU64 = AtomicU64::new(0);
 
-/// The same for something that the service is asked to do. For one that is over, or stopped, nobody waits twice: once it goes on it takes what it is told of,
-/// or answers what it was asked for.
-fn turn_for(proc: &Proc, times: u32, is_over: impl Fn() -> bool) {
-    let come = || {
-        let (taken, _) = proc.places();
-        let answered = [&proc.start_done, &proc.release_done, &proc.holds];
-        let answered = answered.map(|w| u64::from(w.load(Ordering::Relaxed)));
-        answered
-            .iter()
-            .fold(u64::from(taken), |all, n| all.rotate_left(20) ^ n)
-            | 1 << 63
-    };
+/// How far the service has come with what this process tells and asks, and never 0.
+fn come(proc: &Proc) -> u64 {
+    let (taken, _) = proc.places();
+    let answered = [&proc.start_done, &proc.release_done, &proc.holds];
+    let answered = answered.map(|w| u64::from(w.load(Ordering::Relaxed)));
+    let all = answered
+        .iter()
+        .fold(u64::from(taken), |all, n| all.rotate_left(20) ^ n);
+    all | 1 << 63
+}
+
+/// Whether the service was waited for in vain and has done nothing since: it is over, or stopped, and nobody waits for it twice.
+fn is_silent(proc: &Proc) -> bool {
     let silent = SILENT.load(Ordering::Relaxed);
-    if silent != 0 && silent == come() {
-        return;
-    }
-    let over = turn(times, is_over);
-    SILENT.store(if over { 0 } else { come() }, Ordering::Relaxed);
+    silent != 0 && silent == come(proc)
 }
 
 /// Asks the service to let go of every descriptor, and waits a moment until it has, asking the kernel nothing.
@@ -1008,7 +1007,10 @@ pub fn let_go() {
         .release_wanted
         .fetch_add(1, Ordering::AcqRel)
         .wrapping_add(1);
-    turn_for(proc, MOMENT, || {
+    if is_silent(proc) {
+        return;
+    }
+    turn(MOMENT, || {
         let done = proc.release_done.load(Ordering::Acquire);
         done.wrapping_sub(wanted) as i32 >= 0 || proc.closed.load(Ordering::Relaxed) != 0
     });
@@ -1095,10 +1097,14 @@ fn await_release(proc: &Proc, is_enough: impl Fn() -> bool) {
     /// Turns of a loop, 60 to 200 ms of a processor. While files are fetched for a program the service looks every millisecond or two, as soon as it gets a processor, and
     /// after seconds of silence every 50 ms.
     const PATIENCE: u32 = 4_000_000;
-    turn_for(proc, PATIENCE, || {
+    if is_silent(proc) {
+        return;
+    }
+    let over = turn(PATIENCE, || {
         let words = [&proc.closed, &proc.confined].map(|w| w.load(Ordering::Relaxed));
         is_enough() || words != [0, 0]
     });
+    SILENT.store(if over { 0 } else { come(proc) }, Ordering::Relaxed);
 }
 
 /// Something that the service may have open was closed by this process since it last started another.
