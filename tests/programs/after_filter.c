@@ -1,4 +1,4 @@
-/* after_filter FILE CALL…: reads of FILE, installs a filter of system calls by an instruction of its own, reads for MS milliseconds more, and makes each CALL, of which the
+/* after_filter FILE MS CALL…: reads of FILE, installs a filter of system calls by an instruction of its own, reads for MS milliseconds more, and makes each CALL, of which the
  * filter allows just what it takes without us. Says what each has returned. Its directory has the directory d with another one in it, and the files x and y.
  *
  * Whatever else is called is the end of the process. Only on x86-64. */
@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/inotify.h>
@@ -21,8 +22,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { MS = 800 };
 
 static char bytes[1 << 16];
 static int file, other, watches;
@@ -123,19 +122,19 @@ static long now_ms(void)
 int main(int count, char **arguments)
 {
     int chosen[CALLS], n = 0;
-    if (count < 3)
+    if (count < 4)
         return 2;
     code[filter.len++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     allow(SYS_read);
     allow(SYS_write);
     allow(SYS_exit_group);
-    for (int a = 2; a < count; a++)
+    for (int a = 3; a < count; a++)
         for (int i = 0; i < CALLS; i++)
             if (!strcmp(arguments[a], calls[i].name)) {
                 allow(calls[i].number);
                 chosen[n++] = i;
             }
-    if (n != count - 2)
+    if (n != count - 3)
         return 2;
     code[filter.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     file = open(arguments[1], O_RDONLY);
@@ -153,7 +152,7 @@ int main(int count, char **arguments)
     kill(killed, SIGKILL);
     if (raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0) != 0 || raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&filter) != 0)
         return 5;
-    for (long begun = now_ms(); now_ms() - begun < MS;)
+    for (long begun = now_ms(); now_ms() - begun < atoi(arguments[2]);)
         if (read(file, bytes, sizeof bytes) < 0)
             return 6;
     for (int i = 0; i < n; i++) {

@@ -526,10 +526,11 @@ fn calls_after_a_filter_was_found() {
     }
     let built = program("after_filter");
     for call in CALLS.split_ascii_whitespace() {
-        let argv = [built.to_str().unwrap(), "big.dat", call];
+        let argv = |ms| [built.to_str().unwrap(), "big.dat", ms, call];
         make_cold(&dir);
-        let with = Seen::by(&mut support::outrider_run(&dir, &[], &argv));
-        let plain = Seen::by(Command::new(&built).args(&argv[1..]).current_dir(&dir));
+        // The service looks ten times a second.
+        let with = Seen::by(&mut support::outrider_run(&dir, &[], &argv("800")));
+        let plain = Seen::by(Command::new(&built).args(&argv("0")[1..]).current_dir(&dir));
         assert!(
             plain.code == Some(0) && plain.out.starts_with(call),
             "{plain:?}"
