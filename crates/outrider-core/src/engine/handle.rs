@@ -290,13 +290,15 @@ impl Drop for Handle {
             .get_mut()
             .unwrap_or_else(|e| e.into_inner())
             .take();
-        if let Some(closer) = &self.closer {
-            let fd = self.fd.take();
-            closer(Remains {
-                _mappings: std::mem::take(&mut self.mappings),
-                _fd: fd,
-                _attached: attached,
-            });
+        // What is attached ends last.
+        let remains = Remains {
+            _mappings: std::mem::take(&mut self.mappings),
+            _fd: self.fd.take(),
+            _attached: attached,
+        };
+        match &self.closer {
+            Some(closer) => closer(remains),
+            None => drop(remains),
         }
     }
 }

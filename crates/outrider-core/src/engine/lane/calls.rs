@@ -184,7 +184,7 @@ impl Desk {
             },
             Call::Stat(names) => {
                 if permit.is_some() {
-                    names.look_up(self.server.as_ref());
+                    self.look_up(owner, names);
                 }
                 None
             }
@@ -223,7 +223,24 @@ impl Desk {
         let first = dir.one_of_each_block().take(Names::MOST);
         let names: Vec<OsString> = first.filter(|_| inodes).cloned().collect();
         self.client.done(owner, vec![Found::Listed { dir, cold }]);
-        look_up(&found, &names);
+        self.look_up_in(owner, &found, &names);
+    }
+
+    /// Has the inodes of entries read, if the directory still is the one that was listed.
+    fn look_up(&self, owner: usize, names: &Names) {
+        if let Some(dir) = open_listed(&names.path, names.key, self.server.as_ref()) {
+            self.look_up_in(owner, &dir, &names.names);
+        }
+    }
+
+    /// Whoever takes one of the names away meanwhile sees that it is held.
+    fn look_up_in(&self, owner: usize, dir: &OwnedFd, names: &[OsString]) {
+        for name in names {
+            let Some(_note) = self.client.note(owner, name) else {
+                break;
+            };
+            let _ = find(dir, name.as_os_str());
+        }
     }
 
     /// Brings a small file into the cache. Bytes that were not there, as far as is known; `None`: it was not opened.
@@ -515,19 +532,6 @@ impl Drop for Held<'_> {
 impl Names {
     /// Names that one call has at most.
     pub const MOST: usize = LOOKED_UP;
-
-    /// Has the inodes of the entries read, if the directory still is the one that was listed.
-    fn look_up(&self, server: Option<&Server>) {
-        if let Some(dir) = open_listed(&self.path, self.key, server) {
-            look_up(&dir, &self.names);
-        }
-    }
-}
-
-fn look_up(dir: &OwnedFd, names: &[OsString]) {
-    for name in names {
-        let _ = find(dir, name.as_os_str());
-    }
 }
 
 fn directory() -> OFlags {
