@@ -74,7 +74,7 @@ impl Patience {
             // Half of what a thread has on its way of a large file.
             Patience::Leave => Some((4 * READAHEAD, false)),
             // All threads together have no more on their way than if each waited for a file of 64 KiB. With eight times as much a foreign reader's requests took three
-            // times as long (99 % of them), with this three tenths longer.
+            // times as long (99 % of them), with this three to six tenths longer.
             Patience::LeaveFew => Some((READAHEAD / 2, true)),
             Patience::Wait | Patience::Sweep => None,
         }
