@@ -19,6 +19,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
 use outrider_core::board::Board;
 use outrider_core::shm::{self, MAX_FDS, PROC_BYTES, PROC_BYTES_USED, Proc};
 use outrider_sys::device::is_servers;
@@ -902,46 +903,45 @@ pub fn quiesce(until_us: u64) -> Quiesced {
 pub struct Emptied {
     dir: i32,
     path: *const c_char,
-    /// Nothing is opened from the first attempt on.
-    quiesced: Option<Quiesced>,
 }
 
 impl Emptied {
     /// As for `unlinkat`.
     pub fn at(dir: i32, path: *const c_char) -> Emptied {
-        Emptied {
-            dir,
-            path,
-            quiesced: None,
-        }
+        Emptied { dir, path }
     }
 
     /// Makes the call again while it fails because of that, and it may be otherwise now; what the last one has answered. The server hears that a file is closed
     /// before it is asked again, but may look at that later.
-    pub fn again(mut self, mut answer: c_int, make: impl Fn() -> c_int) -> c_int {
+    pub fn again(self, mut answer: c_int, make: impl Fn() -> c_int) -> c_int {
         /// The last of them after 63 ms.
         const ATTEMPTS: u32 = 7;
+        // SAFETY: errno of this thread.
+        let fails = |r| r != 0 && unsafe { *libc::__errno_location() } == libc::ENOTEMPTY;
+        if !fails(answer) {
+            return answer;
+        }
+        // Nothing is opened from the first attempt on.
+        let Some(_quiesced) = self.let_go() else {
+            return answer;
+        };
         for attempt in 0..ATTEMPTS {
-            // SAFETY: errno of this thread.
-            let error = unsafe { *libc::__errno_location() };
-            if answer == 0 || error != libc::ENOTEMPTY {
-                break;
-            }
             if attempt > 0 {
                 raw::futex_wait(&AtomicU32::new(0), 0, 500 << attempt);
-            } else if !self.let_go() {
-                break;
             }
             answer = make();
+            if !fails(answer) {
+                break;
+            }
         }
         answer
     }
 
-    /// Whether anything was open where the name is a server's.
+    /// Where the name is a server's: lets go of everything. `None`: elsewhere, or nothing was open.
     #[cold]
-    fn let_go(&mut self) -> bool {
+    fn let_go(&self) -> Option<Quiesced> {
         if !may_follow() {
-            return false;
+            return None;
         }
         // SAFETY: the kernel has just read the path, which therefore is a C string. It leads to a directory, and to no link.
         let path = unsafe { CStr::from_ptr(self.path) };
@@ -952,13 +952,13 @@ impl Emptied {
             _ => raw::file_system_at(path),
         };
         if !is_servers(file_system) {
-            return false;
+            return None;
         }
-        self.quiesced = Some(quiesce(until(shm::PATIENCE_US)));
-        reach_service().is_some_and(|proc| {
-            proc.release_found.load(Ordering::Relaxed)
-                == proc.release_wanted.load(Ordering::Relaxed)
-        })
+        let quiesced = quiesce(until(shm::PATIENCE_US));
+        let proc = reach_service()?;
+        let [found, wanted] =
+            [&proc.release_found, &proc.release_wanted].map(|w| w.load(Ordering::Relaxed));
+        (found == wanted).then_some(quiesced)
     }
 }
 

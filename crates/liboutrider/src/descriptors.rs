@@ -78,9 +78,9 @@ pub fn adopt(fd: c_int) -> Option<Tracked> {
 /// The device of the regular file behind a descriptor, in a process in which files are followed. The kernel is asked when the descriptor is seen for the
 /// first time, at most.
 pub fn device(fd: c_int) -> Option<u64> {
-    let known = tracked(fd);
-    let slot = known.map(|(_, slot)| slot);
-    let slot = slot.or_else(|| attach::current()?.slots.get(fd as usize))?;
+    // Classifies it, if need be.
+    tracked(fd);
+    let slot = attach::current()?.slots.get(fd as usize)?;
     let dev = slot.dev.load(Relaxed);
     (slot.state.load(Relaxed) != FD_UNKNOWN && dev != 0).then_some(dev)
 }

@@ -477,6 +477,7 @@ hook! {
     }
     /// See mount(2).
     mount (from: *const c_char, to: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) -> c_int {
+        changes::paths();
         let _away = mounting(flags);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::mount(from, to, kind, flags, data) }
@@ -584,7 +585,6 @@ fn unmounting(flags: c_int) -> attach::Quiesced {
 /// Before mount(2). A file system that is made read-only must have no file open that has lost its name (EBUSY).
 #[cold]
 fn mounting(flags: c_ulong) -> Option<attach::Quiesced> {
-    changes::paths();
     const READ_ONLY: c_ulong = libc::MS_REMOUNT | libc::MS_RDONLY;
     (flags & (READ_ONLY | libc::MS_BIND) == READ_ONLY).then(|| unmounting(0))
 }

@@ -257,13 +257,10 @@ pub fn stays(proc: &Proc, slot: &Slot, fd: c_int, offset: u64, len: u64) -> bool
     let before = count.bytes_passed(slot, name);
     let read_to = offset.saturating_add(inside);
     // Of a stream's reads some are twice as long, and they are made already.
-    let (at_position, most) = match slot.pos.load(Relaxed) {
-        pos if pos == offset => (true, inside),
-        pos => (pos == read_to, inside.saturating_mul(2)),
-    };
-    let (end, most) = match at_position {
-        true => (read_to, most),
-        false => (NOWHERE, inside),
+    let (end, most) = match slot.pos.load(Relaxed) {
+        pos if pos == offset => (read_to, inside),
+        pos if pos == read_to => (read_to, inside.saturating_mul(2)),
+        _ => (NOWHERE, inside),
     };
     if inside > 0 || !known {
         count.len.store(most, Relaxed);

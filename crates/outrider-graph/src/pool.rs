@@ -217,15 +217,9 @@ impl Pool {
     /// Starts a thread, in which the signals are blocked that are blocked now. Not by the standard library, which ends the program where there is
     /// no memory.
     fn spawn(&'static self, body: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
-        let ours = Own::new();
         let own = core::ptr::from_ref(self).cast_mut().cast::<c_void>();
         // SAFETY: the function gets this pool, which is never freed.
-        let started = unsafe { threads::start_by(STACK, body, own) };
-        if started {
-            // The thread has it.
-            core::mem::forget(ours);
-        }
-        started
+        unsafe { threads::start_by(STACK, body, own) }
     }
 
     /// That run has ended.
@@ -430,14 +424,11 @@ extern "C" fn calls(pool: *mut c_void) -> *mut c_void {
 
 /// A thread's life.
 fn thread(pool: *mut c_void, name: &CStr, life: impl FnOnce(&'static Pool)) -> *mut c_void {
-    // SAFETY: the pool that has started the thread, which is never freed; a C string.
-    let pool = unsafe {
-        let (set_name, name) = (libc::PR_SET_NAME as usize, name.as_ptr() as usize);
-        syscall6(libc::SYS_prctl, set_name, name, 0, 0, 0, 0);
-        // Who has started it blocks more.
-        raw::set_signal_mask(threads::SIGNALS);
-        &*pool.cast::<Pool>()
-    };
+    threads::set_name(name);
+    // Who has started it blocks more.
+    raw::set_signal_mask(threads::SIGNALS);
+    // SAFETY: the pool that has started the thread, which is never freed.
+    let pool = unsafe { &*pool.cast::<Pool>() };
     let own = Own::handed();
     own.begins();
     life(pool);

@@ -154,15 +154,25 @@ impl Drop for Own {
     }
 }
 
-/// What a thread that [`start`] has made runs first.
+/// What a thread that [`start`] has made runs: its name, and a function.
 extern "C" fn begin<F: FnOnce()>(body: *mut c_void) -> *mut c_void {
     let own = Own::handed();
     own.begins();
     // SAFETY: what `start` has made for this thread alone.
-    let body = unsafe { Box::from_raw(body.cast::<F>()) };
+    let (name, body) = *unsafe { Box::from_raw(body.cast::<(&CStr, F)>()) };
+    set_name(name);
     body();
     drop(own);
     null_mut()
+}
+
+/// The calling thread is called so from here on.
+pub fn set_name(name: &CStr) {
+    // SAFETY: a C string.
+    unsafe {
+        let (set_name, name) = (libc::PR_SET_NAME as usize, name.as_ptr() as usize);
+        syscall6(libc::SYS_prctl, set_name, name, 0, 0, 0, 0);
+    }
 }
 
 /// Starts a thread with this name and at least so large a stack, bytes, that nobody waits for; `false`: there is none to be had.
@@ -170,33 +180,17 @@ extern "C" fn begin<F: FnOnce()>(body: *mut c_void) -> *mut c_void {
 /// It isn't one of the standard library's. These ask the C library for memory before they begin, whose locks may be held by what a signal handler of the
 /// program's has interrupted, while that waits for our threads to end.
 pub fn start<F: FnOnce() + Send + 'static>(name: &'static CStr, stack: usize, body: F) -> bool {
-    let ours = Own::new();
-    let named = move || {
-        // SAFETY: a C string.
-        unsafe {
-            let (set_name, name) = (libc::PR_SET_NAME as usize, name.as_ptr() as usize);
-            syscall6(libc::SYS_prctl, set_name, name, 0, 0, 0, 0);
-        }
-        body();
-    };
-    let body = Box::into_raw(Box::new(named));
+    let body = Box::into_raw(Box::new((name, body)));
     // SAFETY: it is made for the thread.
-    let started = unsafe { start_by(stack, begin_of(&body), body.cast()) };
-    if started {
-        // The thread has them.
-        core::mem::forget(ours);
-    } else {
+    let started = unsafe { start_by(stack, begin::<F>, body.cast()) };
+    if !started {
         // SAFETY: made above, and nobody else has it.
         drop(unsafe { Box::from_raw(body) });
     }
     started
 }
 
-fn begin_of<F: FnOnce()>(_: &*mut F) -> extern "C" fn(*mut c_void) -> *mut c_void {
-    begin::<F>
-}
-
-/// The same of a function that counts itself ([`Own::handed`]) and gets this.
+/// The same of a function that gets this, and has the thread's [`Own`] from [`Own::handed`].
 ///
 /// # Safety
 /// The function may be called with it, on another thread.
@@ -205,8 +199,9 @@ pub unsafe fn start_by(
     body: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> bool {
+    let ours = Own::new();
     // SAFETY: attributes that are set up before they are used; the caller's promise.
-    unsafe {
+    let r = unsafe {
         let mut about: libc::pthread_attr_t = core::mem::zeroed();
         if libc::pthread_attr_init(&raw mut about) != 0 {
             return false;
@@ -221,8 +216,13 @@ pub unsafe fn start_by(
             r = libc::pthread_create(&raw mut new, &raw const about, body, argument);
         }
         libc::pthread_attr_destroy(&raw mut about);
-        r == 0
+        r
+    };
+    if r == 0 {
+        // The thread has it.
+        core::mem::forget(ours);
     }
+    r == 0
 }
 
 /// How often is looked whether a thread is over, µs.
