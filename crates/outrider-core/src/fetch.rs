@@ -77,8 +77,9 @@ fn are_for_reading(flags: u64) -> bool {
 }
 
 /// Whether what a process has open under this number is read past the page cache (O_DIRECT), which may be set through a duplicate or by another process at any time.
-pub fn is_direct(pid: u32, fd: u16) -> bool {
-    told_of(format!("/proc/{pid}/fdinfo/{fd}")).is_some_and(|[flags, ..]| are_direct(flags))
+pub fn is_direct(pid: u32, fd: u16, slot: &Slot, generation: u32) -> bool {
+    let told = || told_of(format!("/proc/{pid}/fdinfo/{fd}"));
+    while_open(slot, generation, 0, told).is_some_and(|[flags, ..]| are_direct(flags))
 }
 
 fn are_direct(flags: u64) -> bool {
@@ -101,7 +102,8 @@ fn is_readable(pid: u32, fd: u16, found: &Fd) -> bool {
 }
 
 /// Looks at a descriptor of the program that is still the one of this generation, while nobody closes it: the slot is marked, and the hook waits
-/// (`track::forget`). `lasting` marks stay.
+/// (`track::forget`). `lasting` marks stay. Whoever reads what /proc says of a descriptor holds the open file for that long: of a file that has lost its name,
+/// the last to hold it gives everything back, which for megabytes takes a millisecond.
 fn while_open<T>(
     slot: &Slot,
     generation: u32,
@@ -311,14 +313,11 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
     }
 }
 
-/// The name of a file that process `pid` has open under number `fd`, as its link tells: the file is not opened.
-pub fn link(pid: u32, fd: u16) -> PathBuf {
-    std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default()
-}
-
-/// The same while nobody closes it: kernels from 6.7 on hold the program's own open file while they tell.
-pub fn link_of(pid: u32, fd: u16, slot: &Slot, generation: u32) -> Option<PathBuf> {
-    while_open(slot, generation, 0, || Some(link(pid, fd)))
+/// The name of a file that process `pid` has open under number `fd`, as its link tells: the file is not opened. Kernels from 6.7 on hold the program's own
+/// open file while they tell.
+pub fn link(pid: u32, fd: u16, slot: &Slot, generation: u32) -> Option<PathBuf> {
+    let read = || std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
+    while_open(slot, generation, 0, read)
 }
 
 /// The name of an open file.
@@ -360,7 +359,7 @@ impl Source {
 
     fn link(&self, shared: &Shared) -> Option<PathBuf> {
         let slot = shared.proc(self.proc).slots.get(usize::from(self.fd))?;
-        let link = link_of(self.pid, self.fd, slot, self.generation)?;
+        let link = link(self.pid, self.fd, slot, self.generation)?;
         (!link.as_os_str().is_empty()).then_some(link)
     }
 }

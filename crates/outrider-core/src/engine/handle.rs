@@ -179,6 +179,8 @@ impl Handle {
     /// Ends what is attached, unless a call still holds the file.
     fn is_let_go(&self) {
         if self.users.load(Ordering::SeqCst) == 0 && !self.is_remote() {
+            // Who began to wait when it was closed may have mapped it since.
+            self.mappings.clear();
             let mut attached = self.attached.lock().unwrap_or_else(|e| e.into_inner());
             let attached = attached.take();
             drop(attached);

@@ -114,11 +114,11 @@ pub trait Kernel: Counters {
     /// See [`fetch::is_open`](crate::fetch::is_open).
     fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool;
     /// See [`fetch::is_direct`](crate::fetch::is_direct).
-    fn is_direct(&self, pid: u32, fd: u16) -> bool;
-    /// See [`fetch::link`](crate::fetch::link).
-    fn link(&self, pid: u32, fd: u16) -> PathBuf;
-    /// What a file lies on where a server keeps it, by the mounts that process `pid` sees and the name under which it has the file open.
-    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<FileSystem>;
+    fn is_direct(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool;
+    /// See [`fetch::link`](crate::fetch::link); empty where there is none.
+    fn link(&self, wanted: Wanted, slot: &Slot, generation: u32) -> PathBuf;
+    /// What a file lies on where a server keeps it, by the mounts that its process sees and the name under which it has the file open.
+    fn server(&self, wanted: Wanted, slot: &Slot, generation: u32) -> Option<FileSystem>;
     /// See [`fetch::behind`](crate::fetch::behind).
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)>;
     /// Opens the file that a program has open, and lets go of it when nobody has. `openers` counts who has.

@@ -260,16 +260,17 @@ impl Kernel for Linux {
         fetch::is_open(wanted, slot, generation)
     }
 
-    fn is_direct(&self, pid: u32, fd: u16) -> bool {
-        fetch::is_direct(pid, fd)
+    fn is_direct(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+        fetch::is_direct(wanted.pid, wanted.fd, slot, generation)
     }
 
-    fn link(&self, pid: u32, fd: u16) -> PathBuf {
-        fetch::link(pid, fd)
+    fn link(&self, wanted: Wanted, slot: &Slot, generation: u32) -> PathBuf {
+        fetch::link(wanted.pid, wanted.fd, slot, generation).unwrap_or_default()
     }
 
-    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<FileSystem> {
-        let mount = fetch::server(pid, dev, &fetch::link(pid, fd))?;
+    fn server(&self, wanted: Wanted, slot: &Slot, generation: u32) -> Option<FileSystem> {
+        let name = self.link(wanted, slot, generation);
+        let mount = fetch::server(wanted.pid, DeviceId(wanted.dev), &name)?;
         Some(file_system_of(Some(&Device::of_mount(mount)), true))
     }
 

@@ -22,14 +22,14 @@ use crate::source::Detector;
 use crate::source::credit::Stake;
 
 /// A file that a process has just opened.
-struct Opening {
+pub(super) struct Opening {
     /// Its descriptor.
-    wanted: Wanted,
-    key: InodeKey,
+    pub(super) wanted: Wanted,
+    pub(super) key: InodeKey,
     /// Entry of the process.
     proc: usize,
     /// Of the descriptor's state.
-    generation: u32,
+    pub(super) generation: u32,
     /// `FLAG_*` of it.
     flags: u32,
     /// Bytes; 0: not known.
@@ -160,11 +160,11 @@ impl<K: Kernel> Service<K> {
             flags: slot.flags.load(Relaxed),
             size,
         };
-        let alone = self.take_in_opened(&opening);
-        if self.is_off_limits(key, pid, fd) {
+        let alone = self.take_in_opened(&opening, slot);
+        if self.is_off_limits(&opening, slot) {
             slot.state.store(FD_IGNORED, Relaxed);
             if self.explain.is_wanted() {
-                let name = self.kernel.link(pid, fd);
+                let name = self.kernel.link(wanted, slot, generation);
                 self.explain
                     .left(Subject { pid, key }, &name, Reason::Excluded);
             }
@@ -198,12 +198,12 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Takes a file in that was opened; whether nobody else has it open.
-    fn take_in_opened(&mut self, opening: &Opening) -> bool {
+    fn take_in_opened(&mut self, opening: &Opening, slot: &Slot) -> bool {
         let key = opening.key;
         self.keep_few_files();
         self.take_in(key, opening.size);
         self.reads_now(opening.proc, key);
-        self.find_server(key, opening.wanted.pid, opening.wanted.fd);
+        self.find_server(opening, slot);
         let now = self.kernel.now();
         let file = self.take_in(key, opening.size);
         file.hold.opened_by(1);
@@ -236,9 +236,10 @@ impl<K: Kernel> Service<K> {
         let vain = self.devices.opens_in_vain(key.dev);
         if served || known && (vain || self.device_facts(key).leaves_to_kernel(Way::Opens)) {
             // It need not be opened: nothing of it will be asked for soon. Who has other rights learns no names by what it claims to have open.
+            let generation = opening.generation;
             let name = self
                 .stands(opening.proc)
-                .then(|| self.kernel.link(wanted.pid, wanted.fd));
+                .then(|| self.kernel.link(wanted, slot, generation));
             let same = slot.generation.load(Relaxed) == opening.generation;
             if let (Some(file), Some(name), true) = (self.files.get_mut(&key), name, same) {
                 file.set_name(name);

@@ -4,10 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use outrider_sys::units::{ByteRange, InodeKey};
 
+use super::Service;
 use super::kernel::Kernel;
-use super::{Desc, Service};
+use super::opening::Opening;
 use crate::config::Network;
-use crate::shm::{self, Event, FD_IGNORED};
+use crate::fetch::Wanted;
+use crate::shm::{self, Event, FD_IGNORED, Slot};
 
 /// Bytes that a program may have read of a file until it is opened here.
 const EARLY: u64 = 4 << 20;
@@ -73,12 +75,13 @@ impl Served {
 impl<K: Kernel> Service<K> {
     /// Finds out whether a server keeps the files of a file system that is new, before anything is asked of it: by the mounts that a process sees, and the name under
     /// which it has a file open.
-    pub(super) fn find_server(&mut self, key: InodeKey, pid: u32, fd: u16) {
-        if self.devices.file_system(key.dev).is_some() {
+    pub(super) fn find_server(&mut self, opening: &Opening, slot: &Slot) {
+        let (wanted, dev) = (opening.wanted, opening.key.dev);
+        if self.devices.file_system(dev).is_some() {
             return;
         }
-        if let Some(found) = self.kernel.server(pid, key.device(), fd) {
-            self.devices.found(key.dev, found);
+        if let Some(found) = self.kernel.server(wanted, slot, opening.generation) {
+            self.devices.found(dev, found);
         }
     }
 
@@ -188,20 +191,28 @@ impl<K: Kernel> Service<K> {
     /// A read was told: whether the descriptor's reads go past the page cache by now, without any hook having seen that. Then it is left alone, as if it had been opened so.
     pub(super) fn is_read_directly(&mut self, i: usize, e: &Event) -> bool {
         let now = self.kernel.now();
-        let due = |desc: &mut Desc| desc.is_to_be_looked_at(now);
-        if !self.desc_mut(i, e.fd).is_some_and(due) {
+        let Some(desc) = self.desc_mut(i, e.fd) else {
+            return false;
+        };
+        let (key, generation) = (desc.key, desc.generation);
+        if !desc.is_to_be_looked_at(now) {
             return false;
         }
         let Some(state) = self.processes.get_mut(i) else {
             return false;
         };
-        if !self.kernel.is_direct(state.pid(), e.fd) {
+        let wanted = Wanted {
+            pid: state.pid(),
+            fd: e.fd,
+            dev: key.dev,
+            ino: key.ino,
+        };
+        let slot = &self.shared.proc(i).slots[usize::from(e.fd)];
+        if !self.kernel.is_direct(wanted, slot, generation) {
             return false;
         }
         let desc = state.unfollow(e.fd);
-        self.shared.proc(i).slots[usize::from(e.fd)]
-            .state
-            .store(FD_IGNORED, Relaxed);
+        slot.state.store(FD_IGNORED, Relaxed);
         if let Some(desc) = desc {
             self.abandoned(i, e.fd, desc);
         }
@@ -219,10 +230,11 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Whether nothing may be fetched of a file that a process has open, by where it lies: the settings say so. Nothing is asked for that.
-    pub(super) fn is_off_limits(&mut self, key: InodeKey, pid: u32, fd: u16) -> bool {
+    pub(super) fn is_off_limits(&mut self, opening: &Opening, slot: &Slot) -> bool {
         let off = self.config.files.network == Network::Off;
-        off && self.devices.shows_opens(key.dev)
-            || !self.excluded.is_empty() && self.excluded.holds(&self.kernel.link(pid, fd))
+        let link = || self.kernel.link(opening.wanted, slot, opening.generation);
+        off && self.devices.shows_opens(opening.key.dev)
+            || !self.excluded.is_empty() && self.excluded.holds(&link())
     }
 
     /// Nothing is prefetched of a file system any more.

@@ -250,15 +250,15 @@ impl Kernel for Machine {
         slot.generation.load(Relaxed) == generation
     }
 
-    fn is_direct(&self, _pid: u32, _fd: u16) -> bool {
+    fn is_direct(&self, _wanted: Wanted, _slot: &Slot, _generation: u32) -> bool {
         false
     }
 
-    fn link(&self, _pid: u32, _fd: u16) -> PathBuf {
+    fn link(&self, _wanted: Wanted, _slot: &Slot, _generation: u32) -> PathBuf {
         PathBuf::new()
     }
 
-    fn server(&self, _pid: u32, _dev: DeviceId, _fd: u16) -> Option<FileSystem> {
+    fn server(&self, _wanted: Wanted, _slot: &Slot, _generation: u32) -> Option<FileSystem> {
         None
     }
 

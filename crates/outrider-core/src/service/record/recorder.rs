@@ -189,6 +189,13 @@ impl Recorder {
         }
     }
 
+    /// The process's own slot of a descriptor, at which whoever closes it looks.
+    fn own_slot<'a>(&'a self, wanted: Wanted, slot: &'a Slot) -> &'a Slot {
+        let of = |p: &&Program| p.pid == wanted.pid && p.entry.is_some();
+        let program = self.programs.iter().find(of);
+        program.map_or(slot, |p| &p.real.proc().slots[usize::from(wanted.fd)])
+    }
+
     /// A query was answered.
     fn note<T: log::Answer>(&self, name: &str, arguments: &str, answer: T) -> T {
         self.write(&format!("Q {name} {arguments} = {}", answer.write()));
@@ -528,29 +535,31 @@ impl Kernel for Recorder {
     }
 
     fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
-        let of = |p: &&Program| p.pid == wanted.pid && p.entry.is_some();
-        let program = self.programs.iter().find(of);
-        // Whoever closes it looks at the process's own.
-        let slot = program.map_or(slot, |p| &p.real.proc().slots[usize::from(wanted.fd)]);
+        let slot = self.own_slot(wanted, slot);
         let answer = self.system.is_open(wanted, slot, generation);
         let arguments = format!("{} {}", wanted.pid, wanted.fd);
         self.note_unusual("open?", &arguments, answer, true)
     }
 
-    fn is_direct(&self, pid: u32, fd: u16) -> bool {
-        let answer = self.system.is_direct(pid, fd);
-        self.note_unusual("direct?", &format!("{pid} {fd}"), answer, false)
+    fn is_direct(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+        let slot = self.own_slot(wanted, slot);
+        let answer = self.system.is_direct(wanted, slot, generation);
+        let arguments = format!("{} {}", wanted.pid, wanted.fd);
+        self.note_unusual("direct?", &arguments, answer, false)
     }
 
-    fn link(&self, pid: u32, fd: u16) -> PathBuf {
-        let link = self.system.link(pid, fd);
-        self.note("link", &format!("{pid} {fd}"), log::bytes(&link));
+    fn link(&self, wanted: Wanted, slot: &Slot, generation: u32) -> PathBuf {
+        let slot = self.own_slot(wanted, slot);
+        let link = self.system.link(wanted, slot, generation);
+        let arguments = format!("{} {}", wanted.pid, wanted.fd);
+        self.note("link", &arguments, log::bytes(&link));
         link
     }
 
-    fn server(&self, pid: u32, dev: DeviceId, fd: u16) -> Option<FileSystem> {
-        let answer = self.system.server(pid, dev, fd);
-        self.note_unusual("server", &dev.0.to_string(), answer, None)
+    fn server(&self, wanted: Wanted, slot: &Slot, generation: u32) -> Option<FileSystem> {
+        let slot = self.own_slot(wanted, slot);
+        let answer = self.system.server(wanted, slot, generation);
+        self.note_unusual("server", &wanted.dev.to_string(), answer, None)
     }
 
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {

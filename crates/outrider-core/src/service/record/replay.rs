@@ -638,17 +638,18 @@ impl Kernel for Replayer {
         self.ask_now("open?", &arguments).unwrap_or(true)
     }
 
-    fn is_direct(&self, pid: u32, fd: u16) -> bool {
-        let arguments = format!("{pid} {fd}");
+    fn is_direct(&self, wanted: Wanted, _slot: &Slot, _generation: u32) -> bool {
+        let arguments = format!("{} {}", wanted.pid, wanted.fd);
         self.ask_now("direct?", &arguments).unwrap_or(false)
     }
 
-    fn link(&self, pid: u32, fd: u16) -> PathBuf {
-        log::path(self.ask("link", &format!("{pid} {fd}")).unwrap_or_default())
+    fn link(&self, wanted: Wanted, _slot: &Slot, _generation: u32) -> PathBuf {
+        let arguments = format!("{} {}", wanted.pid, wanted.fd);
+        log::path(self.ask("link", &arguments).unwrap_or_default())
     }
 
-    fn server(&self, _pid: u32, dev: DeviceId, _fd: u16) -> Option<FileSystem> {
-        self.ask_now("server", &dev.0.to_string()).flatten()
+    fn server(&self, wanted: Wanted, _slot: &Slot, _generation: u32) -> Option<FileSystem> {
+        self.ask_now("server", &wanted.dev.to_string()).flatten()
     }
 
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {

@@ -78,7 +78,7 @@ impl Guide {
     pub(super) fn link_of(&self, opened: Opened) -> Option<PathBuf> {
         let proc = self.link.shared.proc(opened.proc);
         let slot = proc.slots.get(usize::from(opened.fd))?;
-        fetch::link_of(opened.pid, opened.fd, slot, opened.generation)
+        fetch::link(opened.pid, opened.fd, slot, opened.generation)
             .filter(|path| path.is_absolute())
     }
 
