@@ -25,7 +25,7 @@ use outrider_core::shm::{self, MAX_FDS, PROC_BYTES, PROC_BYTES_USED, Proc};
 use outrider_sys::device::is_servers;
 use outrider_sys::handover::{self, Message, NAME_BYTES, Peer};
 use outrider_sys::units::DeviceId;
-use outrider_sys::{decimal, environment, mapped, raw, seccomp};
+use outrider_sys::{decimal, environment, mapped, raw, seccomp, threads};
 
 /// What is cleared in a forked child.
 #[repr(C, align(4096))]
@@ -280,10 +280,12 @@ unsafe extern "C" fn forking() {
         starting();
     }
     core::mem::forget(Copying::begin());
+    threads::forking();
 }
 
 /// After it, in the parent.
 unsafe extern "C" fn has_forked() {
+    threads::has_forked();
     drop(Copying::begun());
 }
 

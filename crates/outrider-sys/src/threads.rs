@@ -8,7 +8,7 @@
 use core::cell::Cell;
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::raw::{self, getpid, syscall6};
@@ -16,9 +16,24 @@ use crate::raw::{self, getpid, syscall6};
 /// How many threads of ours live or are about to be started, below the number of the process that counted them: a forked child has none of its parent's.
 static OURS: AtomicU64 = AtomicU64::new(0);
 
-fn change(by: impl Fn(u64) -> u64) {
+/// Calls of fork(3) under way, counted likewise: they have all locks of malloc(3), which whoever starts a thread waits for …
+static FORKS: AtomicU64 = AtomicU64::new(0);
+/// … and threads of ours that are being started.
+static STARTS: AtomicU64 = AtomicU64::new(0);
+
+/// What is counted in this process.
+fn count(word: &AtomicU64) -> u64 {
+    let word = word.load(SeqCst);
+    if word >> 32 == u64::from(getpid()) {
+        word & 0xffff_ffff
+    } else {
+        0
+    }
+}
+
+fn change(word: &AtomicU64, by: impl Fn(u64) -> u64) {
     let process = u64::from(getpid()) << 32;
-    let _ = OURS.fetch_update(AcqRel, Acquire, |word| {
+    let _ = word.fetch_update(SeqCst, SeqCst, |word| {
         let count = if word & !0xffff_ffff == process {
             word & 0xffff_ffff
         } else {
@@ -124,7 +139,7 @@ impl Own {
     /// One is about to be started.
     #[allow(clippy::new_without_default)] // it counts
     pub fn new() -> Own {
-        change(|count| count + 1);
+        change(&OURS, |count| count + 1);
         Own::handed()
     }
 
@@ -146,7 +161,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        change(|count| count.saturating_sub(1));
+        change(&OURS, |count| count.saturating_sub(1));
         if self.begun.get() && ABRUPT.load(Acquire) == getpid() {
             // SAFETY: ends the calling thread, of which nobody waits for more than that. Its stack stays.
             unsafe { syscall6(libc::SYS_exit, 0, 0, 0, 0, 0, 0) };
@@ -175,7 +190,61 @@ pub fn set_name(name: &CStr) {
     }
 }
 
-/// Starts a thread with this name and at least so large a stack, bytes, that nobody waits for; `false`: there is none to be had.
+/// Before fork(3). From here on threads of ours that would start another wait where they can be told to end, as they couldn't be in malloc(3): a handler of the
+/// program's may give up rights within the fork, and waits until they are over. Waits until none is being started, some milliseconds at most: the caller may
+/// have interrupted that.
+pub fn forking() {
+    change(&FORKS, |count| count + 1);
+    let nothing = AtomicU32::new(0);
+    for _ in 0..LONGEST_START_US / LOOK_US {
+        if count(&STARTS) == 0 {
+            break;
+        }
+        raw::futex_wait(&nothing, 0, LOOK_US);
+    }
+}
+
+/// After it, in the parent.
+pub fn has_forked() {
+    change(&FORKS, |count| count.saturating_sub(1));
+}
+
+/// Whether threads of ours are being told to end, and none is to be started.
+pub fn are_to_end() -> bool {
+    ABRUPT.load(Acquire) == getpid()
+}
+
+/// While it lives a thread is being started.
+struct Start;
+
+impl Start {
+    /// Waits until nobody forks; `None`: threads of ours are told to end.
+    fn begin() -> Option<Start> {
+        let begun = raw::monotonic_us();
+        let nothing = AtomicU32::new(0);
+        loop {
+            change(&STARTS, |count| count + 1);
+            let start = Start;
+            // Of a fork that a handler has left by longjmp(3) nobody says that it is over.
+            if count(&FORKS) == 0 || raw::monotonic_us() - begun > LONGEST_FORK_US {
+                return Some(start);
+            }
+            drop(start);
+            if are_to_end() {
+                return None;
+            }
+            raw::futex_wait(&nothing, 0, LOOK_US);
+        }
+    }
+}
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        change(&STARTS, |count| count.saturating_sub(1));
+    }
+}
+
+/// Starts a thread with this name and at least so large a stack, bytes, that nobody waits for; `false`: there is none to be had, or [`are_to_end`].
 ///
 /// It isn't one of the standard library's. These ask the C library for memory before they begin, whose locks may be held by what a signal handler of the
 /// program's has interrupted, while that waits for our threads to end.
@@ -199,6 +268,9 @@ pub unsafe fn start_by(
     body: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> bool {
+    let Some(start) = Start::begin() else {
+        return false;
+    };
     let ours = Own::new();
     // SAFETY: attributes that are set up before they are used; the caller's promise.
     let r = unsafe {
@@ -218,6 +290,7 @@ pub unsafe fn start_by(
         libc::pthread_attr_destroy(&raw mut about);
         r
     };
+    drop(start);
     if r == 0 {
         // The thread has it.
         core::mem::forget(ours);
@@ -227,6 +300,10 @@ pub unsafe fn start_by(
 
 /// How often is looked whether a thread is over, µs.
 const LOOK_US: u64 = 100;
+/// No thread takes longer to be started, µs, unless who starts it has been interrupted.
+const LONGEST_START_US: u64 = 10_000;
+/// No fork takes longer, µs: one of 100 GB takes half a second.
+const LONGEST_FORK_US: u64 = 2_000_000;
 
 /// Forgets the threads of ours that are over: their numbers may be other threads' by now. Before the others are told to end, and [`await_ends`]. Until
 /// then they end by the system call alone. The C library would free what it has for them, and the caller may be a signal handler in the midst of a

@@ -391,6 +391,10 @@ impl Engine {
             true => Sharing::Exclusive,
             false => sharing,
         };
+        d.looks = match sharing {
+            Sharing::Unknown if d.sharing == sharing => d.looks.saturating_add(1),
+            _ => 0,
+        };
         if d.sharing != sharing {
             d.sharing = sharing;
             // What arrived beside others, and what without, says nothing of either, nor does what is on its way.
@@ -517,7 +521,9 @@ impl Engine {
             let started = threads::start(c"outrider", 128 << 10, move || worker::work(&shared));
             if !started {
                 state.workers -= 1;
-                self.shared.notes().lose(lost::THREADS);
+                if !threads::are_to_end() {
+                    self.shared.notes().lose(lost::THREADS);
+                }
                 break;
             }
         }
