@@ -302,8 +302,8 @@ pub unsafe fn start_by(
 const LOOK_US: u64 = 100;
 /// No thread takes longer to be started, µs, unless who starts it has been interrupted.
 const LONGEST_START_US: u64 = 10_000;
-/// No fork takes longer, µs: one of 100 GB takes half a second.
-const LONGEST_FORK_US: u64 = 2_000_000;
+/// A fork that takes longer, µs, was left without a word: one takes 30 ms for each GB of memory in small pages on an EPYC.
+const LONGEST_FORK_US: u64 = 5_000_000;
 
 /// Forgets the threads of ours that are over: their numbers may be other threads' by now. Before the others are told to end, and [`await_ends`]. Until
 /// then they end by the system call alone. The C library would free what it has for them, and the caller may be a signal handler in the midst of a
