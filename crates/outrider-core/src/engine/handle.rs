@@ -122,6 +122,10 @@ impl Handle {
     /// Has `what` end with our hold on the file.
     pub fn attach(&self, what: Box<dyn Send>) {
         *self.attached.lock().unwrap_or_else(|e| e.into_inner()) = Some(what);
+        // Somebody else may have let go of it before.
+        if self.is_closed() {
+            self.is_let_go();
+        }
     }
 
     /// Whether it is, or is being, let go of, as far as that may be known.
@@ -333,4 +337,33 @@ fn nothing() -> Option<&'static OwnedFd> {
     NOTHING
         .get_or_init(|| rustix::fs::openat(CWD, c"/", flags, Mode::empty()).ok())
         .as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPEC B11: what is attached ends with the hold on the file, in whatever order a file is let go of, asked about and attached to.
+    #[test]
+    fn what_is_attached_ends_with_the_hold() {
+        let handle = || Handle::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+        let attached = Arc::new(());
+        let is_over = || Arc::strong_count(&attached) == 1;
+        let file = handle();
+        file.attach(Box::new(attached.clone()));
+        assert!(!is_over());
+        file.close();
+        assert!(is_over());
+        // Let go of before.
+        file.attach(Box::new(attached.clone()));
+        assert!(is_over());
+        // A call holds it.
+        let file = handle();
+        let used = file.enter();
+        file.close();
+        file.attach(Box::new(attached.clone()));
+        assert!(!is_over());
+        drop(used);
+        assert!(is_over());
+    }
 }
