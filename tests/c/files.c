@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < files; i++)
         fds[i] = open_one(argv[1], i);
     CHECK(outrider_pull(fds[0], more, 0) == 0);
-    CHECK(outrider_settle(60000) == 0);
+    CHECK(outrider_settle(300000) == 0);
     for (size_t i = 0; i < files; i++) {
         CHECK(pread(fds[i], page, sizeof page, 0) == sizeof page);
         all = sum(all, page, sizeof page);
@@ -43,12 +43,12 @@ int main(int argc, char **argv)
         fds[i] = open_one(argv[1], i);
         CHECK(outrider_declare(fds[i], &whole, 1) == 1);
     }
-    CHECK(outrider_settle(60000) == 0);
+    CHECK(outrider_settle(300000) == 0);
     for (size_t i = 1; i < files; i += 2) {
         CHECK(pread(fds[i], page, sizeof page, 0) == sizeof page);
         all = sum(all, page, sizeof page);
     }
-    CHECK(outrider_settle(60000) == 0);
+    CHECK(outrider_settle(300000) == 0);
     struct outrider_stats stats;
     CHECK(outrider_stats(&stats, sizeof stats) == 0);
     CHECK(stats.declared_bytes == (files + files / 2) * 4096);

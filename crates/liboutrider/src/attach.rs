@@ -345,6 +345,7 @@ unsafe extern "C" fn forked() {
 /// In a child that has a copy of its parent's memory, as soon as it is there: by fork(3), or by another call, where nobody has handlers called.
 #[cold]
 pub fn copied() {
+    threads::forked();
     crate::waits::forked();
     // Where the parent's memory was is a hole, which a hook that a signal handler forked in may still look into.
     for place in &SHARED {

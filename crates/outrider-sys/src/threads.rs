@@ -16,24 +16,18 @@ use crate::raw::{self, getpid, syscall6};
 /// How many threads of ours live or are about to be started, below the number of the process that counted them: a forked child has none of its parent's.
 static OURS: AtomicU64 = AtomicU64::new(0);
 
-/// Calls of fork(3) under way, counted likewise: they have all locks of malloc(3), which whoever starts a thread waits for …
-static FORKS: AtomicU64 = AtomicU64::new(0);
+/// Calls of fork(3) under way: they have all locks of malloc(3), which whoever starts a thread waits for …
+static FORKS: AtomicU32 = AtomicU32::new(0);
 /// … and threads of ours that are being started.
-static STARTS: AtomicU64 = AtomicU64::new(0);
+static STARTS: AtomicU32 = AtomicU32::new(0);
 
-/// What is counted in this process.
-fn count(word: &AtomicU64) -> u64 {
-    let word = word.load(SeqCst);
-    if word >> 32 == u64::from(getpid()) {
-        word & 0xffff_ffff
-    } else {
-        0
-    }
+fn less(count: &AtomicU32) {
+    let _ = count.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
 }
 
-fn change(word: &AtomicU64, by: impl Fn(u64) -> u64) {
+fn change(by: impl Fn(u64) -> u64) {
     let process = u64::from(getpid()) << 32;
-    let _ = word.fetch_update(SeqCst, SeqCst, |word| {
+    let _ = OURS.fetch_update(AcqRel, Acquire, |word| {
         let count = if word & !0xffff_ffff == process {
             word & 0xffff_ffff
         } else {
@@ -139,7 +133,7 @@ impl Own {
     /// One is about to be started.
     #[allow(clippy::new_without_default)] // it counts
     pub fn new() -> Own {
-        change(&OURS, |count| count + 1);
+        change(|count| count + 1);
         Own::handed()
     }
 
@@ -161,7 +155,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        change(&OURS, |count| count.saturating_sub(1));
+        change(|count| count.saturating_sub(1));
         if self.begun.get() && ABRUPT.load(Acquire) == getpid() {
             // SAFETY: ends the calling thread, of which nobody waits for more than that. Its stack stays.
             unsafe { syscall6(libc::SYS_exit, 0, 0, 0, 0, 0, 0) };
@@ -192,21 +186,26 @@ pub fn set_name(name: &CStr) {
 
 /// Before fork(3). From here on threads of ours that would start another wait where they can be told to end, as they couldn't be in malloc(3): a handler of the
 /// program's may give up rights within the fork, and waits until they are over. Waits until none is being started, some milliseconds at most: the caller may
-/// have interrupted that.
+/// have interrupted that. The kernel is asked for nothing, which a filter could refuse.
 pub fn forking() {
-    change(&FORKS, |count| count + 1);
-    let nothing = AtomicU32::new(0);
-    for _ in 0..LONGEST_START_US / LOOK_US {
-        if count(&STARTS) == 0 {
+    FORKS.fetch_add(1, SeqCst);
+    for _ in 0..LONGEST_START {
+        if STARTS.load(SeqCst) == 0 {
             break;
         }
-        raw::futex_wait(&nothing, 0, LOOK_US);
+        core::hint::spin_loop();
     }
 }
 
 /// After it, in the parent.
 pub fn has_forked() {
-    change(&FORKS, |count| count.saturating_sub(1));
+    less(&FORKS);
+}
+
+/// In a child that has a copy of its parent's memory: who forked and started there did so there.
+pub fn forked() {
+    FORKS.store(0, SeqCst);
+    STARTS.store(0, SeqCst);
 }
 
 /// Whether threads of ours are being told to end, and none is to be started.
@@ -223,10 +222,10 @@ impl Start {
         let begun = raw::monotonic_us();
         let nothing = AtomicU32::new(0);
         loop {
-            change(&STARTS, |count| count + 1);
+            STARTS.fetch_add(1, SeqCst);
             let start = Start;
             // Of a fork that a handler has left by longjmp(3) nobody says that it is over.
-            if count(&FORKS) == 0 || raw::monotonic_us() - begun > LONGEST_FORK_US {
+            if FORKS.load(SeqCst) == 0 || raw::monotonic_us() - begun > LONGEST_FORK_US {
                 return Some(start);
             }
             drop(start);
@@ -240,7 +239,7 @@ impl Start {
 
 impl Drop for Start {
     fn drop(&mut self) {
-        change(&STARTS, |count| count.saturating_sub(1));
+        less(&STARTS);
     }
 }
 
@@ -300,8 +299,8 @@ pub unsafe fn start_by(
 
 /// How often is looked whether a thread is over, µs.
 const LOOK_US: u64 = 100;
-/// No thread takes longer to be started, µs, unless who starts it has been interrupted.
-const LONGEST_START_US: u64 = 10_000;
+/// Turns of a loop, some tens of milliseconds: no thread takes longer to be started, unless who starts it has been interrupted.
+const LONGEST_START: u32 = 500_000;
 /// A fork that takes longer, µs, was left without a word: one takes 30 ms for each GB of memory in small pages on an EPYC.
 const LONGEST_FORK_US: u64 = 5_000_000;
 

@@ -338,7 +338,7 @@ fn files_of_a_device_are_looked_up_together() {
     if !support::have("strace") {
         return support::skip(NAME, "strace is not installed");
     }
-    const FILES: usize = 400;
+    const FILES: usize = 200;
     let dir = fresh(NAME);
     for i in 0..FILES {
         fs::write(dir.join(format!("f{i}")), Random(i as u64).bytes(4096)).unwrap();

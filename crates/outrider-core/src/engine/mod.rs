@@ -391,10 +391,6 @@ impl Engine {
             true => Sharing::Exclusive,
             false => sharing,
         };
-        d.looks = match sharing {
-            Sharing::Unknown if d.sharing == sharing => d.looks.saturating_add(1),
-            _ => 0,
-        };
         if d.sharing != sharing {
             d.sharing = sharing;
             // What arrived beside others, and what without, says nothing of either, nor does what is on its way.

@@ -81,10 +81,8 @@ pub(super) struct Device {
     pub(super) kernels: u64,
     /// The same for all streams that go forward without gaps.
     pub(super) streaming: u64,
-    /// Whether somebody else reads from it …
+    /// Whether somebody else reads from it.
     pub(super) sharing: Sharing,
-    /// … and how often in succession that was not known when it was looked at.
-    pub(super) looks: u32,
     /// Other runs of ours that read from it.
     pub(super) others: u32,
     /// Requests that the kernel has been given.
@@ -137,8 +135,6 @@ const GROUP_BYTES: u64 = 128 << 10;
 /// As many groups are in flight at the bound, at least: when the oldest has arrived, most of the device's queue is still full.
 const GROUPS: u64 = 4;
 const GROUP_REQUESTS: usize = 64;
-/// Looks at which nobody has shown, after which the lane has as much on its way as the queues until it is known that nobody is there: who reads all the time shows in so many.
-const FIRST: u32 = 3;
 
 impl State {
     /// A device, new if it was not known; `bounds` of the bytes in flight.
@@ -169,7 +165,6 @@ impl State {
                     kernels: 0,
                     streaming: 0,
                     sharing: Sharing::Exclusive,
-                    looks: 0,
                     others: 0,
                     handed: Arc::default(),
                     parts: 0,
@@ -667,11 +662,9 @@ impl Device {
             // Its threads are few.
             Sharing::Exclusive => u64::MAX,
             _ if streams => Holder::Walks.share(self.bound()),
-            Sharing::Unknown if self.looks > FIRST => self.bound(),
             // The walking program may have a window of its own on its way.
-            Sharing::Shared | Sharing::Suspected | Sharing::Unknown => {
-                self.bound().min(self.beside_others().max(self.kernels)) / 2
-            }
+            Sharing::Shared => self.bound() / 2,
+            Sharing::Unknown | Sharing::Suspected => self.bound(),
         }
     }
 
@@ -753,7 +746,7 @@ mod tests {
         )));
         let d = state.device(DeviceId(1), (256 << 10, 16 << 20));
         d.allowed = InFlight::new(2 << 20..2 << 20);
-        (d.sharing, d.looks) = (sharing, FIRST + 1);
+        d.sharing = sharing;
         d.queued_bytes = 8 << 20;
         d.queues[0].extend((0..64).map(|k| Request {
             handle: handle.clone(),
@@ -798,18 +791,6 @@ mod tests {
         }
     }
 
-    /// DR7: the lane begins as beside somebody, until some looks have seen no sign of anybody.
-    #[test]
-    fn the_lane_begins_as_beside_somebody() {
-        let mut state = State::default();
-        let d = state.device(DeviceId(1), (256 << 10, 16 << 20));
-        for looks in 0..2 * FIRST {
-            (d.sharing, d.looks) = (Sharing::Unknown, looks);
-            let bound = if looks > FIRST { 512 << 10 } else { 16 << 10 };
-            assert_eq!(d.bound_of_lane(), bound, "{looks}");
-        }
-    }
-
     /// Where others may wait for it, queues and lane keep to one bound together. Each has its share of it, and what the other doesn't use.
     #[test]
     fn queues_and_lane_share_a_bound() {
@@ -825,9 +806,6 @@ mod tests {
         }
         let [_, beside, alone] = in_flight(Sharing::Shared, 0);
         assert_eq!([beside, alone], [8 << 10, 16 << 10]);
-        // Who seems to be there is spared like somebody who is.
-        let [_, beside, alone] = in_flight(Sharing::Suspected, 0);
-        assert_eq!([beside, alone], [unknown / 4, 16 << 10]);
         // Nobody waits where nobody else reads.
         let [issued, beside, alone] = in_flight(Sharing::Exclusive, 16 << 20);
         assert_eq!([issued, beside, alone], [2 << 20, u64::MAX, u64::MAX]);
