@@ -26,7 +26,7 @@ pub struct Handle {
     fd: Option<Fd>,
     /// `st_dev` and `st_ino`, where somebody wants to know.
     file: InodeKey,
-    /// 1 once it is let go of: a futex.
+    /// [`LEAVING`] once it is let go of, and [`CLOSED`] once the descriptor is closed: a futex.
     gone: AtomicU32,
     /// That it is let go of is not told yet.
     withheld: AtomicBool,
@@ -45,6 +45,10 @@ pub struct Handle {
     pub(super) layout: OnceLock<Option<Arc<Layout>>>,
     extents: Extents,
 }
+
+/// See `Handle::gone`.
+const LEAVING: u32 = 1;
+const CLOSED: u32 = 2;
 
 impl Handle {
     /// A handle on a descriptor of our own.
@@ -123,9 +127,7 @@ impl Handle {
     pub fn attach(&self, what: Box<dyn Send>) {
         *self.attached.lock().unwrap_or_else(|e| e.into_inner()) = Some(what);
         // Somebody else may have let go of it before.
-        if self.is_closed() {
-            self.is_let_go();
-        }
+        self.is_let_go();
     }
 
     /// Whether it is, or is being, let go of, as far as that may be known.
@@ -158,7 +160,7 @@ impl Handle {
     /// Ends our hold on the file. The number stays taken until nobody refers to it any more, and leads to nothing: whatever is asked of it fails with EBADF.
     /// A file that a server keeps is open there until the server has answered what it was asked.
     pub fn close(&self) {
-        if self.gone.swap(1, Ordering::AcqRel) != 0 || self.is_remote() {
+        if self.gone.swap(LEAVING, Ordering::AcqRel) != 0 || self.is_remote() {
             return;
         }
         if let (Some(nothing), Some(fd)) = (nothing(), &self.fd) {
@@ -176,13 +178,15 @@ impl Handle {
             }
         }
         self.mappings.clear();
+        self.gone.store(CLOSED, Ordering::SeqCst);
         raw::futex_wake(&self.gone, u32::MAX);
         self.is_let_go();
     }
 
-    /// Ends what is attached, unless a call still holds the file.
+    /// Ends what is attached, once the descriptor is closed and no call holds the file.
     fn is_let_go(&self) {
-        if self.users.load(Ordering::SeqCst) == 0 && !self.is_remote() {
+        let closed = self.gone.load(Ordering::SeqCst) == CLOSED;
+        if closed && self.users.load(Ordering::SeqCst) == 0 && !self.is_remote() {
             // Who began to wait when it was closed may have mapped it since.
             self.mappings.clear();
             let mut attached = self.attached.lock().unwrap_or_else(|e| e.into_inner());
@@ -314,7 +318,7 @@ pub(super) struct Use<'a>(&'a Handle);
 
 impl Drop for Use<'_> {
     fn drop(&mut self) {
-        if self.0.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closed() {
+        if self.0.users.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.is_let_go();
         }
     }
