@@ -516,9 +516,12 @@ fn the_inode_of_what_was_opened_ahead_is_free_at_once() {
     };
     assert_eq!(go(false).0, "100 gone, 0 late\n");
     for _ in 0..3 {
-        let (said, report) = go(true);
-        assert_eq!(said, "100 gone, 0 late\n", "{report:#}");
-        let ahead = report["totals"]["files_ahead"].as_u64().unwrap();
-        assert!(ahead > 40, "{report:#}");
+        // Where others keep the processors busy hardly anything is opened ahead, which proves nothing.
+        support::eventually(|| {
+            let (said, report) = go(true);
+            assert_eq!(said, "100 gone, 0 late\n", "{report:#}");
+            let ahead = report["totals"]["files_ahead"].as_u64().unwrap();
+            (ahead > 40).then_some(()).ok_or(format!("{report:#}"))
+        });
     }
 }

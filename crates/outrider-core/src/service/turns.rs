@@ -10,6 +10,8 @@ const RECENT: Duration = Duration::from_millis(50);
 const SHORTEST: Duration = Duration::from_micros(50);
 /// … up to this one while nothing comes of what is heard: a look takes some 5 µs, which is a fortieth of it …
 const IDLING: Duration = Duration::from_micros(200);
+/// … and while little is heard. A look takes a processor that a program may want for some 20 µs, with the two switches, which is a fiftieth of it …
+const RARELY: Duration = Duration::from_millis(1);
 /// … the longest while a process is there that may begin to read any time …
 const LONGEST: Duration = Duration::from_millis(50);
 /// … while something goes on …
@@ -44,6 +46,8 @@ pub(super) enum Awaited {
 pub(super) struct Turns {
     /// Something was heard.
     heard: Moment,
+    /// Between two such times, of late.
+    gap: Duration,
     /// Something was heard that said more than that all is calm.
     event: Moment,
     /// That is so in this turn.
@@ -61,6 +65,7 @@ impl Turns {
     pub(super) fn new(now: Moment) -> Turns {
         Turns {
             heard: now,
+            gap: Duration::ZERO,
             event: now,
             stirred: false,
             asked: now,
@@ -89,6 +94,9 @@ impl Turns {
 
     /// There was something to do.
     pub(super) fn worked(&mut self, now: Moment) {
+        // Who falls silent for a while may have much to tell afterwards.
+        let longer = self.gap + self.gap / 2 + SHORTEST;
+        self.gap = (now - self.heard).min(longer);
         self.heard = now;
     }
 
@@ -131,8 +139,8 @@ impl Turns {
         self.maps = now;
     }
 
-    /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a
-    /// call of its own, and up to a longest time. `maps`: there are mappings to look at.
+    /// How long to sleep: a quarter of the time in which nothing was heard, or after which something was heard of late, so that what a program does next is heard
+    /// little later than it would be by a call of its own, and up to a longest time. `maps`: there are mappings to look at.
     pub(super) fn pause(&self, now: Moment, awaited: Awaited, maps: bool) -> Duration {
         let silent = now - self.event;
         let longest = match awaited {
@@ -143,7 +151,8 @@ impl Turns {
             // A program that was silent for long loses little by being heard late: a hundredth of that time.
             Awaited::Events => (silent / 100).clamp(BUSY, LONGEST),
         };
-        let shortest = ((now - self.asked) / 16).clamp(SHORTEST, IDLING);
+        let idling = ((now - self.asked) / 16).clamp(SHORTEST, IDLING);
+        let shortest = (self.gap / 4).clamp(idling, RARELY);
         let pause = ((now - self.heard) / 4).clamp(shortest, longest);
         match maps {
             true => pause.min(self.maps_pause),
@@ -201,16 +210,42 @@ mod tests {
         let mut now = Moment::BEGINNING;
         let mut turns = Turns::new(now);
         let mut pauses = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..64 {
             turns.worked(now);
             pauses.push(turns.pause(now, Awaited::Events, false));
-            now += MS;
+            now += MS / 10;
         }
         assert_eq!(pauses[0], SHORTEST);
         assert!(pauses.is_sorted());
-        assert_eq!(pauses[7], IDLING);
+        assert_eq!(pauses[63], IDLING);
         turns.asks(now);
         turns.worked(now);
+        assert_eq!(turns.pause(now, Awaited::Events, false), SHORTEST);
+    }
+
+    /// Who tells something every 4 ms is looked at a few times in between, and as often as ever again once he tells more.
+    #[test]
+    fn what_is_told_rarely_is_looked_for_rarely() {
+        let mut now = Moment::BEGINNING;
+        let mut turns = Turns::new(now);
+        let mut until_told = |gap: Duration| {
+            let (told, mut looks) = (now + gap, 0);
+            while now < told {
+                now += turns.pause(now, Awaited::Events, false);
+                looks += 1;
+            }
+            turns.worked(now);
+            turns.asks(now);
+            turns.stir(true);
+            turns.hears_no_more(now);
+            looks
+        };
+        let rarely: Vec<_> = (0..20).map(|_| until_told(4 * MS)).collect();
+        assert!(rarely[1] > 12, "{rarely:?}");
+        assert!(rarely[15..].iter().all(|n| *n <= 6), "{rarely:?}");
+        for _ in 0..4 {
+            until_told(MS / 20);
+        }
         assert_eq!(turns.pause(now, Awaited::Events, false), SHORTEST);
     }
 

@@ -239,9 +239,14 @@ impl DenseDirectories {
         !self.here.is_empty() || !self.asked.is_empty()
     }
 
-    /// Whether there is a chance that it pays to hear of more files.
+    /// Whether there is a chance that it pays to fetch more files.
     pub(super) fn is_promising(&self) -> bool {
-        self.is_ahead() || !matches!(self.verdict, Some(Verdict::No))
+        !matches!(self.verdict, Some(Verdict::No))
+    }
+
+    /// Not all that is opened is told from here on, so that between two files that are told others may have been waited for.
+    pub(super) fn hears_less(&mut self) {
+        self.last = None;
     }
 
     /// Whether a directory may be listed that isn't known: what that has cost stays within a share of what the program has waited.

@@ -266,7 +266,9 @@ impl Desk {
             return Some(0);
         }
         let left = &mut thread.left.borrow_mut();
-        if !way.grow(len.saturating_sub(LISTED), left, || client.is_held_back()) {
+        // What was found is held while there is no room: who takes its name away waits for that.
+        let unwanted = || client.is_held_back() || !client.may_hold(owner, life);
+        if !way.grow(len.saturating_sub(LISTED), left, unwanted) {
             return None;
         }
         let file = self.open_found(&found)?;
@@ -503,7 +505,8 @@ impl Bench<'_> {
                     desk.wait(&file, last, left);
                 }
                 way.arrived();
-                if !way.grow(len, left, || client.is_held_back()) || !self.permits() {
+                let unwanted = || client.is_held_back() || file.is_gone();
+                if !way.grow(len, left, unwanted) || !self.permits() {
                     return Some(bytes);
                 }
             }
