@@ -149,6 +149,9 @@ pub fn start() -> bool {
     if name.len() != NAME_BYTES && name != b"none" {
         return true;
     }
+    let locked = mode >= shm::ENVIRONMENT_LOCKED;
+    crate::exec::marked(rest.as_ptr(), locked);
+    let mode = mode % shm::ENVIRONMENT_LOCKED;
     if filters == u64::from(seccomp::UNKNOWN) || seccomp::filters().map(u64::from) != Some(filters)
     {
         return false;
@@ -994,10 +997,11 @@ fn come(proc: &Proc) -> u64 {
     all | 1 << 63
 }
 
-/// Whether the service was waited for in vain and has done nothing since: it is over, or stopped, and nobody waits for it twice.
+/// Whether it is in vain to wait for the service: it was waited for and has done nothing since, as it is over, or stopped; or it gets no processor while this process has
+/// one.
 fn is_silent(proc: &Proc) -> bool {
     let silent = SILENT.load(Ordering::Relaxed);
-    silent != 0 && silent == come(proc)
+    silent != 0 && silent == come(proc) || proc.real_time.load(Ordering::Relaxed) != 0
 }
 
 /// Asks the service to let go of every descriptor, and waits a moment until it has, asking the kernel nothing.

@@ -15,8 +15,8 @@
 //! is, or musl's and no filter, static programs are started without.
 //!
 //! The look opens the file and closes it again in this process's table of descriptors, and that would drop a POSIX lock that this process
-//! has on that very file. So who has ever set one here is not looked for. (A lock that was set before this process executed its
-//! program isn't known of. It would have to be one on the file that is executed next.)
+//! has on that very file. So who has ever set one here is not looked for. Such locks stay when the process executes another program: a mark in
+//! the environment, where it lies, tells that.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::mem::MaybeUninit;
@@ -24,11 +24,12 @@ use core::ptr::null;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicPtr};
 
-use outrider_core::shm::lost;
+use outrider_core::shm::{self, lost};
 use outrider_sys::program::{Entry, Named, Taking, taking};
-use outrider_sys::{environment, raw};
+use outrider_sys::{environment, mapped, raw};
 
 use crate::attach::Copying;
+use crate::waits::is_guest;
 use crate::{attach, declared, needs, real, symbols};
 
 type Text = *const c_char;
@@ -38,8 +39,10 @@ type Texts = *const Text;
 static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 /// That of a filter for it, likewise: then that may be the entry.
 static FILTER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-/// This process has set POSIX locks, or the one that it is a copy of.
+/// This process has set POSIX locks, or the one that it is a copy of, or that has started it.
 static LOCKED: AtomicBool = AtomicBool::new(false);
+/// The digit of the environment that says so to the next program: see [`shm::ENVIRONMENT_LOCKED`]; null where there is none.
+static MARK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
 /// What the library's file is called, and a filter for it.
 const NAME: &[u8] = b"/liboutrider.so";
@@ -51,6 +54,8 @@ const OTHER_VARIABLES: [&[u8]; 2] = [b"OUTRIDER_SHM=", b"ASAN_OPTIONS=verify_asa
 
 /// Bytes of what others have in LD_PRELOAD; with more the environment goes on as it is.
 const OTHERS: usize = 4096;
+/// The same where there is little.
+const FEW: usize = 256;
 
 unsafe extern "C" {
     static environ: AtomicPtr<Text>;
@@ -181,9 +186,19 @@ fn may_change_root() -> bool {
     answer == 0 && sets[0] & 1 << SYS_CHROOT != 0
 }
 
+/// What this process was given says whether it has set POSIX locks, by a digit that stays where it is.
+pub fn marked(mark: *const u8, locked: bool) {
+    LOCKED.store(locked, Relaxed);
+    MARK.store(mark.cast_mut(), Relaxed);
+}
+
 /// This process is about to set a POSIX lock.
 pub fn locking() {
-    LOCKED.store(true, Relaxed);
+    let mark = MARK.load(Relaxed);
+    if !LOCKED.swap(true, Relaxed) && !mark.is_null() {
+        // SAFETY: a byte of what the kernel has put on the stack for the process, which may write it and has it for good.
+        unsafe { *mark += shm::ENVIRONMENT_LOCKED as u8 };
+    }
 }
 
 /// The name by which the dynamic linker knows this library: for what is preloaded, the entry itself.
@@ -381,14 +396,43 @@ unsafe fn with_environment(
         while !(*environment.add(count)).is_null() {
             count += 1;
         }
-        // The stack of a thread may be small.
+        // What others have in LD_PRELOAD, at most.
+        let bytes = PRELOAD.len() + list.map_or(0, <[u8]>::len) + 1;
+        let make = |copy: &mut _, text: &mut _| without(own, all, environment, (copy, text), call);
+        let make = |copy: &mut _| match bytes {
+            0..=FEW => with_room::<u8, FEW>(|text| make(copy, text)),
+            _ => with_room::<u8, OTHERS>(|text| make(copy, text)),
+        };
+        // The stack of a thread may be small: of what is on it a half is used, or more. In a child that shares our memory what is mapped would stay here.
         match count {
-            0..64 => without::<64>(own, all, environment, call),
-            64..512 => without::<512>(own, all, environment, call),
-            512..8192 => without::<8192>(own, all, environment, call),
+            0..32 => with_room::<Text, 32>(make),
+            32..64 => with_room::<Text, 64>(make),
+            64..128 => with_room::<Text, 128>(make),
+            128..256 => with_room::<Text, 256>(make),
+            256..512 => with_room::<Text, 512>(make),
+            512..1024 => with_room::<Text, 1024>(make),
+            1024..8192 if is_guest() => with_room::<Text, 8192>(make),
+            1024..8192 => match mapped::map(8192 * size_of::<Text>()) {
+                Some(at) => {
+                    // SAFETY: room for so many, which is nobody else's, until it is given back.
+                    let copy = core::slice::from_raw_parts_mut(at.cast(), 8192);
+                    let answer = make(copy);
+                    mapped::unmap(at, 8192 * size_of::<Text>());
+                    answer
+                }
+                None => call(environment),
+            },
             _ => call(environment),
         }
     }
+}
+
+/// Room for so many, on the stack of the calling thread as long as that takes.
+#[inline(never)]
+fn with_room<T: Copy, const N: usize>(
+    make: impl FnOnce(&mut [MaybeUninit<T>]) -> c_long,
+) -> c_long {
+    make(&mut [const { MaybeUninit::uninit() }; N])
 }
 
 /// Whether a call that starts a program has refused so many arguments and variables: they have a size that all together may have.
@@ -399,17 +443,15 @@ fn is_too_big(answer: c_long) -> bool {
     answer == TOO_BIG || answer == -1 && unsafe { *libc::__errno_location() } == libc::E2BIG
 }
 
-/// Makes the call with a copy of the environment in which LD_PRELOAD has nothing of ours. It has fewer than N entries.
+/// Makes the call with a copy of the environment in which LD_PRELOAD has nothing of ours. There is room for all of its entries, and for text.
 /// `all`: nor are there the other variables of ours, so that there is room.
-#[inline(never)]
-unsafe fn without<const N: usize>(
+unsafe fn without(
     own: Own,
     all: bool,
     environment: Texts,
+    (copy, text): (&mut [MaybeUninit<Text>], &mut [MaybeUninit<u8>]),
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
-    let mut copy = [const { MaybeUninit::<Text>::uninit() }; N];
-    let mut text = [const { MaybeUninit::<u8>::uninit() }; OTHERS];
     let (mut used, mut n, mut at) = (0, 0, environment);
     // SAFETY: as in `with_environment`; the copy has room for as many entries as there are, and is written before it is read.
     unsafe {
@@ -421,7 +463,7 @@ unsafe fn without<const N: usize>(
             at = at.add(1);
             if !entry.is_null() && begins(entry, PRELOAD) {
                 let list = CStr::from_ptr(entry.add(PRELOAD.len())).to_bytes();
-                if OTHERS - used < PRELOAD.len() + list.len() + 1 {
+                if text.len() - used < PRELOAD.len() + list.len() + 1 {
                     return call(environment);
                 }
                 let from = used;

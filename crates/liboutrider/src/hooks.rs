@@ -433,6 +433,9 @@ hook! {
             libc::SYS_unshare => unsharing(a as c_int),
             libc::SYS_close_range => closing_range(a as c_uint, b as c_uint, c as c_uint),
             libc::SYS_fcntl if b as c_int == libc::F_NOTIFY => notifying(c),
+            libc::SYS_fcntl if matches!(b as c_int, libc::F_SETLK | libc::F_SETLKW) => {
+                exec::locking();
+            }
             libc::SYS_inotify_add_watch => watching(c as u32),
             libc::SYS_fanotify_mark => attach::watch(),
             libc::SYS_exit_group => ends::ending(),

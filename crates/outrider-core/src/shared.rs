@@ -188,7 +188,19 @@ impl Shared {
             stray.store(false, Relaxed);
         }
         self.header().owners[i].store(pid, Release);
+        self.look_how_it_is_scheduled(i, pid);
         true
+    }
+
+    /// Tells the hooks of process `pid`, in entry `i`, whether it is real-time.
+    pub fn look_how_it_is_scheduled(&self, i: usize, pid: u32) {
+        // SAFETY: takes a number.
+        let policy = unsafe { libc::sched_getscheduler(pid as i32) } & !libc::SCHED_RESET_ON_FORK;
+        let real_time = matches!(
+            policy,
+            libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
+        );
+        self.proc(i).real_time.store(real_time.into(), Relaxed);
     }
 
     /// Whether the process in entry `i`, whose memory was taken in just now, is the one that has handed it over, and still the program that did, or one with no more rights:
@@ -396,6 +408,12 @@ impl Shared {
         })
     }
 
+    /// Entries of the statistics that have a name.
+    pub fn named(&self) -> usize {
+        let named = (0..MAX_FILES).take_while(|i| self.path(*i).is_some());
+        named.count()
+    }
+
     /// All records in use.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         let all = (0..MAX_RECORDS).map_while(|i| self.record(i));
@@ -529,13 +547,13 @@ impl Shared {
                 }
             }
         }
-        let mut free = (0..MAX_FILES).find(|i| self.path(*i).is_none());
-        for i in (0..MAX_FILES).take_while(|i| heir.path(*i).is_some()) {
+        let named = self.named();
+        let mut free = (named < MAX_FILES).then_some(named);
+        for i in 0..heir.named() {
             let from = heir.stat(i);
             let file = from.file.each_ref().map(|n| n.load(Relaxed));
             let same = |k: &usize| self.stat(*k).file.each_ref().map(|n| n.load(Relaxed)) == file;
-            let named = (0..MAX_FILES).take_while(|k| self.path(*k).is_some());
-            let Some(k) = named.into_iter().find(same).or(free) else {
+            let Some(k) = (0..self.named()).find(same).or(free) else {
                 break;
             };
             if Some(k) == free {

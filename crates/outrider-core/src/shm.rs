@@ -24,7 +24,7 @@ use crate::device::WINDOWS;
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -64,6 +64,8 @@ pub const MODE_PREDICT: u32 = 2;
 pub const MODE_PREDICT_OPT: u32 = 3;
 /// Whole files at open (Table 2, `CrossP[+fetchall+opt]`).
 pub const MODE_FETCHALL_OPT: u32 = 4;
+/// Added to the mode in the environment, which is a digit: the process has set POSIX locks. It keeps them when it becomes another program.
+pub const ENVIRONMENT_LOCKED: u64 = 5;
 
 /// Not looked at yet.
 pub const FD_UNKNOWN: u32 = 0;
@@ -373,6 +375,8 @@ pub struct Proc {
     pub watches: AtomicU32,
     /// 1: some program of the run does.
     pub watched: AtomicU32,
+    /// 1: it is real-time (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE). Whoever it waits for by looking again and again may get no processor for that long.
+    pub real_time: AtomicU32,
     /// Counts demands to let go of every descriptor (before umount and leases).
     pub release_wanted: AtomicU32,
     /// The value of `release_wanted` that is being honoured.
@@ -905,7 +909,7 @@ pub struct Heir {
     pub of: AtomicU32,
     /// Of the numbers that /proc/PID/status shows under NSpid, the one by which it knows processes.
     pub level: AtomicU32,
-    /// Its process id.
+    /// Its process id; [`HEIR_UNNOTED`] before the runner has noted it, 0 once it has ended.
     pub pid: AtomicU32,
     /// By which it knows the first one.
     pub token: AtomicU64,
@@ -943,6 +947,11 @@ pub const HEIR_BEGINS: u32 = 2;
 pub const HEIR_LISTENS: u32 = 3;
 /// It could not get the rights, or has ended.
 pub const HEIR_FAILED: u32 = 4;
+/// It is to end, since all that it has served are over; once it has, another may go on in its memory.
+pub const HEIR_LEAVES: u32 = 5;
+
+/// No process's number.
+pub const HEIR_UNNOTED: u32 = u32::MAX;
 
 /// Services beside the first, each for processes with rights of their own.
 pub const HEIRS: usize = 4;
@@ -1035,6 +1044,9 @@ impl Header {
     pub fn begin(&self, mode: u32, min_size: u64, secret: u64) {
         self.mode.store(mode, Ordering::Relaxed);
         self.secret.store(secret, Ordering::Relaxed);
+        for word in [&self.closed, &self.watched, &self.finish] {
+            word.store(0, Ordering::Relaxed);
+        }
         self.min_size.store(min_size, Ordering::Release);
     }
 

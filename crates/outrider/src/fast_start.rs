@@ -36,7 +36,7 @@ use crate::locks;
 use crate::own_directory::is_plain;
 use crate::plain::{Action, Text, after, byte, call, equals, length, variable};
 use crate::preload;
-use crate::signals::{PROGRAM, child_changed, is_passed_on, pass_on};
+use crate::signals::{IGNORED, PROGRAM, child_changed, is_passed_on, pass_on};
 
 global_asm!(
     ".globl outrider_entry",
@@ -877,7 +877,15 @@ unsafe fn launch(wanted: &Wanted, status: &Status, environment: *const Text) -> 
         }
         for signal in 1..=64 {
             if is_passed_on(signal) {
-                handle(signal, pass_on as *const () as usize, null_mut());
+                let mut old = Action {
+                    handler: libc::SIG_DFL,
+                    flags: 0,
+                    restorer: 0,
+                    mask: 0,
+                };
+                handle(signal, pass_on as *const () as usize, &raw mut old);
+                let was_ignored = u64::from(old.handler == libc::SIG_IGN);
+                IGNORED.fetch_or(was_ignored << (signal - 1), Relaxed);
             }
         }
         call(libc::SYS_close_range, 0, fd as usize - 1, 0, 0);

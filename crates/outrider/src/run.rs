@@ -35,7 +35,7 @@ use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
 use crate::remember::Remembered;
 use crate::signals::{
-    ASKED, CONTINUED, GOING, OFFERED, PROGRAM, REPORT, STOPPED, STOPPING, child_changed,
+    ASKED, CONTINUED, GOING, IGNORED, OFFERED, PROGRAM, REPORT, STOPPED, STOPPING, child_changed,
     is_passed_on, pass_on,
 };
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
@@ -454,6 +454,7 @@ fn finish(
             );
             explain.flush();
         }
+        take_signals();
         if purpose == Purpose::Check {
             let code = if libc::WIFSIGNALED(status) {
                 128 + libc::WTERMSIG(status)
@@ -466,6 +467,7 @@ fn finish(
         }
         report.write(&ran, shared, notes);
     } else {
+        take_signals();
         report.write_without(&ran, notes);
     }
     die_like(status)
@@ -922,9 +924,32 @@ fn handle(
 
 fn forward_signals() {
     for signal in 1..=libc::SIGRTMAX() {
-        if is_passed_on(signal) {
-            handle(signal, pass_on);
+        if is_passed_on(signal) && handle(signal, pass_on).sa_sigaction == libc::SIG_IGN {
+            IGNORED.fetch_or(1 << (signal - 1), Relaxed);
         }
+    }
+}
+
+/// What ends or stops programs does so to this one, whose program is over: whoever is to read what it writes may keep it for long. What was ignored stays so.
+fn take_signals() {
+    const TAKEN: [i32; 7] = [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ];
+    for signal in TAKEN {
+        let was_ignored = IGNORED.load(Relaxed) & 1 << (signal - 1) != 0;
+        let action = if was_ignored {
+            libc::SIG_IGN
+        } else {
+            libc::SIG_DFL
+        };
+        // SAFETY: a constant disposition.
+        unsafe { libc::signal(signal, action) };
     }
 }
 
@@ -952,12 +977,15 @@ fn wait_for(
                 (libc::wait4(-1, &mut status, how, &mut usage), usage)
             };
             if pid == program {
-                set_mask(&old);
                 if libc::WIFSTOPPED(status) {
+                    set_mask(&old);
                     stop_with(program, libc::WSTOPSIG(status));
                     block_signals();
                     continue;
                 }
+                // Its number may be another's soon: nothing is passed on any more.
+                PROGRAM.store(0, Release);
+                set_mask(&old);
                 let us = |t: libc::timeval| (t.tv_sec * 1_000_000 + t.tv_usec) as u64;
                 return (status, [us(usage.ru_utime), us(usage.ru_stime)]);
             }
@@ -1028,8 +1056,15 @@ fn wait_at(socket: Option<BorrowedFd<'_>>, mask: &libc::sigset_t) -> bool {
 fn heir_ended(shared: &Shared, pid: i32) {
     let header = shared.header();
     let mut heirs = (0..shm::HEIRS).map(|i| &shared.heir_header(i).heir);
-    if let Some(heir) = heirs.find(|h| h.pid.load(Relaxed) == pid as u32)
-        && heir.state.swap(shm::HEIR_FAILED, Release) == shm::HEIR_LISTENS
+    let Some(heir) = heirs.find(|h| h.pid.load(Relaxed) == pid as u32) else {
+        return;
+    };
+    // Its number may become somebody else's.
+    heir.pid.store(0, Relaxed);
+    if heir.state.load(Acquire) == shm::HEIR_LEAVES {
+        return heir.state.store(shm::HEIR_NONE, Release);
+    }
+    if heir.state.swap(shm::HEIR_FAILED, Release) == shm::HEIR_LISTENS
         && header.finish.load(Relaxed) == 0
     {
         header.lose(lost::SERVICE_DIED);
@@ -1334,16 +1369,22 @@ fn conclude(shared: &Shared, service: Option<i32>) {
         shared.settle_waiting();
         return;
     };
-    let listens = |i: &usize| shared.heir_header(*i).heir.state.load(Acquire) == shm::HEIR_LISTENS;
-    let heirs = (0..shm::HEIRS).filter(listens).filter_map(|i| {
+    let has_begun = |i: &usize| shared.heir_header(*i).heir.token.load(Relaxed) != 0;
+    let heirs = (0..shm::HEIRS).filter(has_begun).filter_map(|i| {
         let socket = shared.socket().try_clone_to_owned().ok()?;
         Some(shared.heir(i, socket))
     });
-    let heirs: Vec<Shared> = heirs.collect();
+    let is_there = |heir: &Shared| {
+        let state = heir.header().heir.state.load(Acquire);
+        matches!(state, shm::HEIR_LISTENS | shm::HEIR_LEAVES)
+    };
+    let (heirs, over): (Vec<Shared>, Vec<Shared>) = heirs.partition(is_there);
     for heir in &heirs {
         // Somebody may have stopped it.
         go_on(heir.header().heir.pid.load(Acquire) as i32);
-        heir.header().finish.store(1, Release);
+        // One that is about to end has been told, and may have answered.
+        let finish = &heir.header().finish;
+        let _ = finish.compare_exchange(0, 1, Release, Relaxed);
         handover::knock_at(&heir.header().heir.name());
     }
     go_on(pid);
@@ -1352,6 +1393,9 @@ fn conclude(shared: &Shared, service: Option<i32>) {
     // All of them have the same time: each may be kept from its end by somebody else.
     let until = Instant::now() + LETTING_GO;
     await_end(shared, shared, pid, until);
+    for heir in &over {
+        shared.gather(heir);
+    }
     for heir in &heirs {
         let pid = heir.header().heir.pid.load(Acquire) as i32;
         await_end(shared, heir, pid, until);
@@ -1426,6 +1470,8 @@ fn die_like(status: i32) -> ! {
                 rlim_max: 0,
             };
             libc::setrlimit(libc::RLIMIT_CORE, &none);
+            // A core that goes to a pipe has no limit.
+            libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
             libc::signal(signal, libc::SIG_DFL);
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);

@@ -1,12 +1,14 @@
 //! Signals of the runner: what is meant for the program is passed on to it. A leaf, because `fast_start` installs the same handlers as `run`.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::atomic::{AtomicI32, AtomicU32};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use outrider_sys::raw;
 
 /// The program's process, for the signal handlers.
 pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// Signals of those that are passed on which this process ignored before, bit by bit.
+pub static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// Whether this process stops itself because the program was stopped: [`GOING`], [`STOPPING`] or [`CONTINUED`].
 pub static STOPPED: AtomicU32 = AtomicU32::new(GOING);
 /// It does not.
@@ -83,8 +85,11 @@ pub extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *m
         // The end of the observer.
         needless |= (libc::CLD_EXITED..=libc::CLD_CONTINUED).contains(&code);
     }
+    // What this process has written exceeds its limit on the size of files: the write says so.
+    let exceeds = signal == libc::SIGXFSZ && sender == this;
     // What the program sends to its own group it gets itself.
-    if pid <= 0 || needless || code > 0 && from_terminal || code == libc::SI_USER && sender == pid {
+    let concerns_nobody = pid <= 0 || needless || exceeds || code > 0 && from_terminal;
+    if concerns_nobody || code == libc::SI_USER && sender == pid {
         return;
     }
     // With the value that was sent, where the kernel lets others send such.

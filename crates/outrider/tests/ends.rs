@@ -525,3 +525,71 @@ fn the_inode_of_what_was_opened_ahead_is_free_at_once() {
         });
     }
 }
+
+/// Real-time programs on one processor get it before the service does: they wait for nothing that it would have to do, and are not killed for the time that this takes.
+#[test]
+fn real_time_programs_wait_for_nobody() {
+    const NAME: &str = "real_time_programs_wait_for_nobody";
+    let dir = fresh(NAME);
+    let Some(disk) = Disk::of(NAME, &dir) else {
+        return;
+    };
+    let file = disk.dir.join("file");
+    fs::write(&file, vec![1; 8 << 20]).unwrap();
+    disk.does("model", &["nvme"]);
+    for policy in ["-f", "-r"] {
+        for _ in 0..3 {
+            disk.does("cold", &[]);
+            let ours = Command::new("taskset")
+                .args(["-c", "0", "chrt", policy, "20", "prlimit"])
+                .args(["--rttime=100000:100000"])
+                .arg(support::outrider())
+                .args(["run", "--", "head", "-c", "4000000"])
+                .arg(&file)
+                .output()
+                .unwrap();
+            assert!(ours.status.success(), "{:?}", ours.status);
+            assert_eq!(ours.stdout.len(), 4_000_000);
+        }
+    }
+}
+
+/// A file that the service may not open is not tried at each read: who watches opens, or audits, sees a few.
+#[test]
+fn what_may_not_be_opened_is_hardly_tried() {
+    const NAME: &str = "what_may_not_be_opened_is_hardly_tried";
+    if !is_root() || !support::have("strace") {
+        return skip_unprivileged(NAME, "becomes another user");
+    }
+    let dir = fresh(NAME);
+    fs::write(dir.join("file"), vec![1; 64 << 20]).unwrap();
+    make_cold(&dir);
+    let owner = rustix::fs::Uid::from_raw(65534);
+    rustix::fs::chown(dir.join("file"), Some(owner), None).unwrap();
+    rustix::fs::chown(&dir, Some(owner), None).unwrap();
+    let read = "import os
+f = os.open('file', os.O_RDONLY)
+os.chmod('file', 0)
+while os.read(f, 16384): pass";
+    let log = dir.join("log");
+    let mut command = Command::new("strace");
+    support::plain_environment(&mut command, &dir);
+    command
+        .args(["-f", "-q", "-e", "trace=open,openat,openat2", "-o"])
+        .arg(&log)
+        .args([
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ])
+        .arg(support::outrider())
+        .args(["run", "--", "python3", "-ISc", read])
+        .current_dir(&dir);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let log = fs::read_to_string(log).unwrap();
+    let refused = log.lines().filter(|l| l.contains("EACCES")).count();
+    // Of 4,096 reads. The pause grows to a second in ten of them, and this may take a minute where many want the processor.
+    assert!((1..80).contains(&refused), "{refused}");
+}

@@ -269,6 +269,58 @@ fn static_programs_hand_the_library_on() {
     assert_eq!(seen(&ours), seen(&plain));
 }
 
+/// E: a program that can't take the library is started from a stack on which there is hardly room for its environment, as without us.
+#[test]
+fn programs_start_from_small_stacks() {
+    let name = "programs_start_from_small_stacks";
+    if !support::have("musl-gcc") {
+        return skip(name, "no musl-gcc");
+    }
+    let dir = fresh(name);
+    let hello = dir.join("hello.c");
+    fs::write(
+        &hello,
+        "#include <stdio.h>\nint main(void) { return puts(\"hello\") < 0; }\n",
+    )
+    .unwrap();
+    let mut command = Command::new("musl-gcc");
+    command.arg("-o").arg(dir.join("musl")).arg(&hello);
+    assert!(command.status().unwrap().success());
+    let start = program("starts_small");
+    for (how, bytes, variables) in [
+        ("clone", "4096", "0"),
+        ("clone", "8192", "100"),
+        ("clone", "16384", "600"),
+        ("spawn", "16384", "600"),
+        ("vfork", "16384", "600"),
+        ("spawn", "65536", "5000"),
+    ] {
+        let argv = [start.to_str().unwrap(), how, bytes, "./musl", variables];
+        let (plain, _) = run(None, &dir, &argv);
+        let said = "hello\nended 0, signal 0".to_owned();
+        assert_eq!(seen(&plain), (Some(0), said, String::new()), "{argv:?}");
+        let (ours, _) = run(Some(&outrider()), &dir, &argv);
+        assert_eq!(seen(&ours), seen(&plain), "{argv:?}");
+    }
+}
+
+/// SPEC B11: a POSIX lock on the file that is executed stays, whoever has set it, and in whatever way.
+#[test]
+fn locks_on_what_is_executed_stay() {
+    let dir = fresh("locks_on_what_is_executed_stay");
+    let locks = program("locks_itself");
+    for (how, said) in [
+        ("again", "once: held\ntwice: held"),
+        ("number", "twice: held\nafterwards: held"),
+    ] {
+        let argv = [locks.to_str().unwrap(), how];
+        let (plain, _) = run(None, &dir, &argv);
+        assert_eq!(seen(&plain), (Some(0), said.into(), String::new()));
+        let (ours, _) = run(Some(&outrider()), &dir, &argv);
+        assert_eq!(seen(&ours), seen(&plain), "{how}");
+    }
+}
+
 /// E: whoever has the dynamic linker list what a program loads, doesn't find us there, and finds what others have put into LD_PRELOAD.
 #[test]
 fn the_list_of_loaded_objects_is_the_programs() {

@@ -241,6 +241,62 @@ fn another_mount_of_the_root_is_another_root() {
     assert!(reader.ends() && took_over, "{services:?}");
 }
 
+/// SPEC B11, B16: a root directory or mount namespace is free as soon as the programs in it are over, although a service had it, too; and there is one for each of
+/// many in succession.
+#[test]
+fn places_of_programs_that_are_over_are_free() {
+    const NAME: &str = "places_of_programs_that_are_over_are_free";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "mounts");
+    }
+    let dir = fresh_with(NAME, &[Bin]);
+    fs::create_dir(dir.join("root")).unwrap();
+    let read = format!(
+        "import os; f = os.open('{}', os.O_RDONLY); os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)
+for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)",
+        dir.join("bin.dat").display()
+    );
+    fs::write(dir.join("read.py"), read).unwrap();
+    let read = dir.join("read.py");
+    let text = format!(
+        "for i in 1 2 3 4 5 6; do
+            mount --bind / root; mount --bind /proc root/proc
+            chroot root python3 {read}
+            umount root/proc; umount root && echo free
+            unshare -m python3 {read}
+        done
+        unshare -m true; cd /proc; for p in [0-9]*; do readlink $p/ns/mnt; done | sort -u | wc -l",
+        read = read.display()
+    );
+    // Other tests have namespaces, too.
+    let around = format!("unshare -m --propagation private sh -c '{text}'");
+    let (plain, _) = support::script(&dir, false, &around);
+    let said = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said(&plain).matches("free\n").count(), 6, "{plain:?}");
+    support::eventually(|| {
+        let (ours, report) = support::script(&dir, true, &around);
+        assert_eq!(
+            said(&ours).matches("free\n").count(),
+            6,
+            "{ours:?} {report:#}"
+        );
+        let lost = report["lost"].to_string();
+        assert!(!lost.contains("rights:"), "{lost}");
+        assert!(!lost.contains("service:"), "{lost}");
+        // All of the twelve that read were seen, beside what started them.
+        let names = report["processes"].as_array().unwrap();
+        let readers = names
+            .iter()
+            .filter(|p| p["name"].to_string().contains("python"));
+        let prefetched = readers
+            .filter(|p| p["prefetched_bytes"].as_u64() > Some(0))
+            .count();
+        (prefetched >= 10)
+            .then_some(())
+            .ok_or(format!("{prefetched} {report:#}"))
+    });
+}
+
 /// SPEC B16: where no service can be had with a program's rights, or none can be reached, the report says so and the program runs.
 #[test]
 fn who_is_not_served_is_told_of() {

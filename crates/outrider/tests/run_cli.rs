@@ -48,6 +48,69 @@ fn exit_codes() {
     }
 }
 
+/// SPEC CP13: a report for which the program's limit on the size of files leaves no room is lost, and nothing else: the program isn't told that it is too large.
+#[test]
+fn a_report_that_is_too_large_ends_nothing() {
+    let dir = fresh("too_large_a_report");
+    let script = "ulimit -f 0; exec \"$OUTRIDER\" run --report=r.json --report-every 1 -- sh -c 'sleep 2.5; exit 7'";
+    let output = shell(&dir, script);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert!(text(&output.stderr).contains("is lost"), "{output:?}");
+}
+
+/// A runner whose program is over, and whose report nobody reads, is ended by what ends programs.
+#[test]
+fn a_runner_that_writes_its_report_can_be_ended() {
+    use std::io::Write;
+    let dir = fresh("report_nobody_reads");
+    for (signal, ignores) in [
+        (libc::SIGTERM, false),
+        (libc::SIGINT, false),
+        (libc::SIGHUP, true),
+    ] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        while writer.write(&[b'x'; 4096]).is_ok() {}
+        rustix::io::ioctl_fionbio(&writer, false).unwrap();
+        // One that ignores a signal goes on doing so.
+        let words = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"];
+        let words = if ignores { &words[..] } else { &["env"] };
+        let mut command = Command::new(words[0]);
+        support::plain_environment(&mut command, &dir);
+        let mut runner = command
+            .args(&words[1..])
+            .arg(outrider())
+            .args(["run", "--report", "--", "touch", "done"])
+            .current_dir(&dir)
+            .stderr(writer)
+            .spawn()
+            .unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", runner.id());
+        let is_over = || {
+            let none = fs::read_to_string(&children).is_ok_and(|c| c.trim().is_empty());
+            (none && dir.join("done").exists()).then_some(())
+        };
+        wait_for(PATIENCE, is_over).unwrap();
+        let ends = || {
+            // SAFETY: our own child, not waited for yet.
+            unsafe { libc::kill(runner.id() as i32, signal) };
+            runner.try_wait().unwrap()
+        };
+        match ignores {
+            false => {
+                let status = wait_for(PATIENCE, ends).unwrap();
+                assert_eq!(status.signal(), Some(signal));
+            }
+            true => {
+                assert!(wait_for(0.5, ends).is_none());
+                drop(reader);
+                assert!(runner.wait().unwrap().success());
+            }
+        }
+        fs::remove_file(dir.join("done")).unwrap();
+    }
+}
+
 /// Under nohup(1) hang-ups are ignored, and what is ignored is inherited.
 fn hang_ups_count() {
     // SAFETY: no handler of anybody's is replaced.

@@ -3,9 +3,11 @@
 //! The service opens files with its own rights, so it serves only processes that have just these. One that has become another user, or has another
 //! root or namespace, is handed on to a service that has taken on the rights of that process. The runner, which has one thread, forks it when
 //! asked to; what can't be had (by a runner that is not root, mostly) is said in the report.
+//!
+//! Such a service has the root directory and the namespaces of these processes. So it ends with the last of them: their mounts are busy no longer than they are.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use outrider_sys::handover::{self, Handed, Message, Peer};
@@ -27,13 +29,19 @@ const REMINDER: Duration = Duration::from_millis(1);
 /// Services that were asked for.
 #[derive(Default)]
 pub(super) struct Heirs {
-    /// Whose rights each has.
-    known: Vec<Standing>,
+    /// Whose rights each has, and whom it serves.
+    known: [Option<Known>; shm::HEIRS],
     /// Of each, once it listens: whether it has just these, and by what is seen that it is over, where the kernel has such a thing.
     found: [Option<(bool, Option<OwnedFd>)>; shm::HEIRS],
     /// Processes that wait for one: its number, and the memory that they have handed over.
     waiting: Vec<Waiting>,
     reminded: Option<Moment>,
+}
+
+struct Known {
+    standing: Standing,
+    /// The processes that it was handed, by number and by what is seen that they are over; where the kernel has no such thing it stays to the end.
+    served: Vec<(u32, Option<OwnedFd>)>,
 }
 
 struct Waiting {
@@ -73,17 +81,8 @@ impl<K: Kernel> Service<K> {
             // It may not do what it could be helped with.
             return Shared::refuse(&memory);
         }
-        let heir = match self.heirs.known.iter().position(|s| *s == standing) {
-            Some(known) => known,
-            None if self.heirs.known.len() < shm::HEIRS => {
-                self.heirs.known.push(standing);
-                let new = self.heirs.known.len() - 1;
-                let heir = &self.shared.heir_header(new).heir;
-                heir.of.store(pid, Relaxed);
-                heir.state.store(shm::HEIR_WANTED, Release);
-                new
-            }
-            None => return self.turn_away(&memory),
+        let Some(heir) = self.heir_for(standing, pid) else {
+            return self.turn_away(&memory);
         };
         // Who hands its memory over anew has become another program.
         let is_its = |w: &Waiting| w.numbers.contains(&pid);
@@ -99,6 +98,70 @@ impl<K: Kernel> Service<K> {
             since: self.kernel.now(),
         });
         self.look_after_heirs();
+    }
+
+    /// The service that has these rights, which are those of process `pid`; another one where there is none, if there is room for it.
+    fn heir_for(&mut self, standing: Standing, pid: u32) -> Option<usize> {
+        let mut known = self.heirs.known.iter();
+        if let Some(its) = known.position(|k| k.as_ref().is_some_and(|k| k.standing == standing)) {
+            return Some(its);
+        }
+        let state = |i: usize| self.shared.heir_header(i).heir.state.load(Acquire);
+        let mut all = 0..shm::HEIRS;
+        let new = all.find(|i| self.heirs.known[*i].is_none() && state(*i) == shm::HEIR_NONE)?;
+        self.heirs.known[new] = Some(Known {
+            standing,
+            served: Vec::new(),
+        });
+        self.heirs.found[new] = None;
+        let heir = &self.shared.heir_header(new).heir;
+        heir.pid.store(shm::HEIR_UNNOTED, Relaxed);
+        heir.of.store(pid, Relaxed);
+        heir.state.store(shm::HEIR_WANTED, Release);
+        Some(new)
+    }
+
+    /// Has those end that have served processes, all of which are over.
+    pub(super) fn end_heirs(&mut self) {
+        if self.ancestor.is_some() {
+            return;
+        }
+        for i in 0..shm::HEIRS {
+            let header = self.shared.heir_header(i);
+            let Some(known) = &mut self.heirs.known[i] else {
+                continue;
+            };
+            let before = known.served.len();
+            let over = |life: &Option<OwnedFd>| life.as_ref().is_some_and(life::over);
+            known.served.retain(|(_, life)| !over(life));
+            let is_awaited = self.heirs.waiting.iter().any(|w| w.heir == i);
+            if before == 0 || !known.served.is_empty() || is_awaited {
+                continue;
+            }
+            let listens = shm::HEIR_LISTENS;
+            let state = &header.heir.state;
+            if (state.compare_exchange(listens, shm::HEIR_LEAVES, AcqRel, Relaxed)).is_ok() {
+                self.heirs.known[i] = None;
+                header.finish.store(1, Release);
+                handover::knock_at(&header.heir.name());
+            }
+        }
+    }
+
+    /// The place of a service that has failed is free again, once the runner knows which it was.
+    fn give_back(&mut self, i: usize) {
+        let heir = &self.shared.heir_header(i).heir;
+        if heir.pid.load(Acquire) != shm::HEIR_UNNOTED {
+            self.heirs.known[i] = None;
+            heir.state.store(shm::HEIR_NONE, Release);
+        }
+    }
+
+    /// Whether one is about to end.
+    pub(super) fn is_heir_leaving(&self) -> bool {
+        let state = |i: usize| self.shared.heir_header(i).heir.state.load(Acquire);
+        // Such a service has none itself.
+        self.ancestor.is_none() && (0..shm::HEIRS).any(|i| state(i) == shm::HEIR_LEAVES)
     }
 
     /// Nobody serves it, and the report says so.
@@ -119,14 +182,18 @@ impl<K: Kernel> Service<K> {
             let state = heir.state.load(Acquire);
             let begins = match state {
                 // The runner has not noted its number yet.
-                shm::HEIR_LISTENS => heir.pid.load(Acquire) == 0,
+                shm::HEIR_LISTENS => heir.pid.load(Acquire) == shm::HEIR_UNNOTED,
                 state => state == shm::HEIR_WANTED || state == shm::HEIR_BEGINS,
             };
             if begins && now - waiting.since < PATIENCE {
                 remind |= state == shm::HEIR_WANTED;
                 self.heirs.waiting.push(waiting);
             } else if state == shm::HEIR_LISTENS && self.is_right(waiting.heir) {
-                self.pass_on(&waiting);
+                self.pass_on(waiting);
+            } else if state == shm::HEIR_FAILED && waiting.life.as_ref().is_some_and(life::over) {
+                // It may have been over before its rights could be had: others with these may be luckier.
+                self.give_back(waiting.heir);
+                Shared::refuse(&waiting.memory);
             } else {
                 self.turn_away(&waiting.memory);
             }
@@ -145,9 +212,10 @@ impl<K: Kernel> Service<K> {
     /// more: a set-user-ID one. Where this process has no capabilities it has started none that has others.
     fn is_right(&mut self, heir: usize) -> bool {
         let pid = self.shared.heir_header(heir).heir.pid.load(Relaxed);
-        let (Some(known), Some(own)) = (self.heirs.known.get(heir), Standing::own()) else {
+        let (Some(known), Some(own)) = (&self.heirs.known[heir], Standing::own()) else {
             return false;
         };
+        let known = &known.standing;
         let look = || {
             let its = Watch::of(pid).ok().and_then(|watch| watch.standing());
             let is_right =
@@ -158,7 +226,7 @@ impl<K: Kernel> Service<K> {
     }
 
     /// Hands a process on to a service that has its rights, and to nobody else who has taken its place.
-    fn pass_on(&self, waiting: &Waiting) {
+    fn pass_on(&mut self, waiting: Waiting) {
         let heir = &self.shared.heir_header(waiting.heir).heir;
         let level = heir.level.load(Relaxed) as usize;
         let over = waiting.life.as_ref().is_some_and(life::over);
@@ -178,6 +246,15 @@ impl<K: Kernel> Service<K> {
             Shared::refuse(&waiting.memory);
         } else if sent != Some(0) {
             self.turn_away(&waiting.memory);
+        } else if let Some(pid) = waiting.numbers.first() {
+            self.kernel.follow(waiting.life.as_ref());
+            // It may have had others before.
+            for known in self.heirs.known.iter_mut().flatten() {
+                known.served.retain(|(served, _)| served != pid);
+            }
+            if let Some(known) = &mut self.heirs.known[waiting.heir] {
+                known.served.push((*pid, waiting.life));
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::time::Duration;
 
 use outrider_sys::units::InodeKey;
 
@@ -32,7 +33,14 @@ pub(super) struct Hold {
     openers: u32,
     /// The same, for whoever watches it being closed.
     openers_now: Arc<AtomicU32>,
+    /// It could not be opened the last time, and is not tried for so long from then on.
+    refused: Option<(Moment, Duration)>,
 }
+
+/// For so long nobody tries to open a file that could not be opened …
+const REFUSED: Duration = Duration::from_millis(1);
+/// … and for twice as long each time, up to this: who watches files, or audits, sees each try.
+const REFUSED_FOR_LONG: Duration = Duration::from_secs(1);
 
 /// What a look at a hold has come to.
 struct Look {
@@ -51,7 +59,19 @@ impl Hold {
             source: None,
             openers: 0,
             openers_now: Arc::default(),
+            refused: None,
         }
+    }
+
+    /// Whether it is too soon to try again what was refused.
+    fn is_refused(&self, now: Moment) -> bool {
+        self.refused.is_some_and(|(at, pause)| now - at < pause)
+    }
+
+    /// It could not be opened.
+    fn was_refused(&mut self, now: Moment) {
+        let longer = |(_, pause): (Moment, Duration)| (2 * pause).min(REFUSED_FOR_LONG);
+        self.refused = Some((now, self.refused.map_or(REFUSED, longer)));
     }
 
     /// Descriptors and mappings that lead to it.
@@ -115,6 +135,7 @@ impl Hold {
     /// It was opened because of the process in entry `i`.
     pub(super) fn begins(&mut self, handle: Arc<Handle>, i: usize) {
         (self.handle, self.holder) = (Some(handle), Some(i));
+        self.refused = None;
     }
 
     /// Ends our hold on it.
@@ -170,7 +191,8 @@ impl<K: Kernel> Service<K> {
         if let Some(handle) = file.hold.held() {
             return Some(handle.clone());
         }
-        if self.quiesce.is_quiesced() || served {
+        let now = self.kernel.now();
+        if self.quiesce.is_quiesced() || served || file.hold.is_refused(now) {
             return None;
         }
         let Some(source) = self.source(key) else {
@@ -178,7 +200,11 @@ impl<K: Kernel> Service<K> {
         };
         let openers = self.files.get(&key)?.hold.openers_now.clone();
         let Some((handle, size)) = self.kernel.open(&self.shared, source, &openers) else {
-            return self.handle_by_name(key);
+            let found = self.handle_by_name(key);
+            if let (None, Some(file)) = (&found, self.files.get_mut(&key)) {
+                file.hold.was_refused(now);
+            }
+            return found;
         };
         if handle.is_gone() {
             return None;

@@ -38,11 +38,12 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn new() -> Processes {
+    /// None yet, where so many were followed by others before.
+    pub(super) fn new(followed: usize) -> Processes {
         Processes {
             entries: (0..MAX_PROCS).map(|_| None).collect(),
             active: Vec::new(),
-            followed: 0,
+            followed,
         }
     }
 
@@ -566,9 +567,11 @@ impl<K: Kernel> Service<K> {
             } else if self.kernel.is_divided(state.pid, turn) {
                 self.dismiss(i);
             } else {
+                self.shared.look_how_it_is_scheduled(i, state.pid);
                 self.settle(i, state.who);
             }
         }
+        self.end_heirs();
         self.keep_few_files();
         self.share_descriptors();
     }

@@ -268,6 +268,7 @@ impl<K: Kernel> Service<K> {
             for i in &new {
                 self.hear_out(*i);
             }
+            self.end_heirs();
             let finds = self.shared.may_show(LATELY_US);
             let walker = self.let_go_of_all();
             let before = self.quiesce.leaving.take();
@@ -417,6 +418,7 @@ impl<K: Kernel> Service<K> {
         // What a server was asked for is open there until it has answered.
         let remembered = self.remember.as_ref().is_none_or(Remember::is_idle);
         self.kernel.held(&self.shared) == 0
+            && !self.is_heir_leaving()
             && remembered
             && walker.as_mut().is_none_or(Leaving::is_over)
     }
