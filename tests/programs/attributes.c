@@ -6,16 +6,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/perf_event.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/sem.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -178,6 +182,19 @@ static void set(const char *name, long n)
         opened(".", O_RDONLY, n);
         must(fcntl(n, F_NOTIFY, DN_CREATE | DN_MULTISHOT), name);
     }
+    else if (IS("waits")) { /* by epoll, for a signal or for something else */
+        struct epoll_event event = { .events = EPOLLIN };
+        sigset_t set;
+        block(SIGUSR2);
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR2);
+        int other = n ? signalfd(-1, &set, 0) : eventfd(0, 0);
+        must(epoll_ctl(epoll_create1(0), EPOLL_CTL_ADD, other, &event), name);
+    }
+    else if (IS("counts")) {
+        struct perf_event_attr counted = { .type = PERF_TYPE_SOFTWARE, .size = sizeof counted, .config = PERF_COUNT_SW_TASK_CLOCK };
+        must(syscall(SYS_perf_event_open, &counted, 0, -1, -1, 0), name);
+    }
     else if (IS("undo")) {
         struct sembuf op = { 0, 5, SEM_UNDO };
         must(semop(n, &op, 1), name);
@@ -228,6 +245,24 @@ static const char *const of_status[] = {
 
 static int numeric(const struct dirent *e) { return e->d_name[0] != '.'; }
 
+/* Whether what was made before exec(2) for this process's events still tells of them. */
+static void events(int fd, const char *target)
+{
+    struct epoll_event event;
+    uint64_t before = 0, after = 0;
+    if (strcmp(target, "anon_inode:[eventpoll]") == 0) {
+        raise(SIGUSR2);
+        printf("of a signal it tells %d\n", epoll_wait(fd, &event, 1, 0));
+    }
+    if (strcmp(target, "anon_inode:[perf_event]") == 0) {
+        must(read(fd, &before, sizeof before), target);
+        for (volatile int i = 0; i < 1000000; i++)
+            ;
+        must(read(fd, &after, sizeof after), target);
+        printf("it counts: %d\n", after > before);
+    }
+}
+
 static void descriptors(void)
 {
     struct dirent **names;
@@ -245,6 +280,7 @@ static void descriptors(void)
         printf("descriptor %d: %s flags %o, %d, owner %d %s, signal %d, lease %d, position %ld\n", fd,
                fd < 3 || strncmp(target, "pipe:", 5) == 0 ? "standard" : target, fcntl(fd, F_GETFL), fcntl(fd, F_GETFD), owner.type, who(owner.pid),
                fcntl(fd, F_GETSIG), fcntl(fd, F_GETLEASE), fd < 3 ? 0 : (long)lseek(fd, 0, SEEK_CUR));
+        events(fd, target);
     }
 }
 

@@ -362,8 +362,8 @@ pub struct RunArgs {
     /// metrics for Prometheus. =- is as without a FILE.
     ///
     /// A sentence and tables go to standard error; report.schema.json has the members of the JSON. If FILE is a named pipe, nobody waits for its reader: he has
-    /// to have opened it when the program ends. A report takes the place of what was in FILE at once, with its owner and mode, and until then that stays; where
-    /// nothing can take its place, as in a directory where no file may be made, it is overwritten.
+    /// to have opened it when the program ends. A report takes the place of what was in FILE at once, with its owner, mode and extended
+    /// attributes, and until then that stays; where nothing can take its place, as in a directory where no file may be made, it is overwritten.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub report: Option<Option<PathBuf>>,
     /// Write the report's file every so many seconds, too, 1 to 86400.

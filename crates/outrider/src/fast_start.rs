@@ -339,7 +339,7 @@ unsafe fn unlocked(descriptors: usize, arena: &mut Arena) -> Option<()> {
             let closed = i32::from(libc::POLLNVAL) << 16;
             if asked.add(fd).read_volatile()[1] & closed == 0 {
                 is_nobodys(fd)?;
-                has_no_lock(fd as i32, arena)?;
+                is_anybodys(fd as i32, arena)?;
             }
         }
     }
@@ -359,9 +359,9 @@ unsafe fn is_nobodys(fd: usize) -> Option<()> {
     }
 }
 
-/// Whether a descriptor has no POSIX lock.
+/// Whether a descriptor has no POSIX lock, and tells of no events of this process (see [`kept::obstacle`]).
 #[unsafe(link_section = ".text")]
-unsafe fn has_no_lock(fd: i32, arena: &mut Arena) -> Option<()> {
+unsafe fn is_anybodys(fd: i32, arena: &mut Arena) -> Option<()> {
     // SAFETY: the structures are written by the calls before they are read; the arena has room, again for each.
     unsafe {
         let mut status = core::mem::MaybeUninit::<libc::statx>::uninit();
@@ -378,6 +378,13 @@ unsafe fn has_no_lock(fd: i32, arena: &mut Arena) -> Option<()> {
         );
         (answer == 0).then_some(())?;
         let kind = (&raw const (*status).stx_mode).read_volatile();
+        if kept::is_anonymous(kind.into()) {
+            let place = arena.at;
+            let name = path_of(fd as isize, arena)?;
+            let is = |what: &str| after(name, what.as_bytes()).is_some();
+            (!is(kept::COUNTER) && !is(kept::WAITER)).then_some(())?;
+            arena.at = place;
+        }
         if !locks::may_be_locked(fd, kind.into()) {
             return Some(());
         }

@@ -277,6 +277,40 @@ pub const NAMESPACES: [[&std::ffi::CStr; 2]; 2] = [
 
 pub const NAMESPACE: &str = "children of this process are in another PID or time namespace, as whose first one the program would begin";
 
+/// How the kernel names what counts events of a process (perf_event_open(2)), and what waits for descriptors (epoll(7)).
+pub const COUNTER: &str = "anon_inode:[perf_event]";
+pub const WAITER: &str = "anon_inode:[eventpoll]";
+
+/// Whether a descriptor is of what has neither a file nor a socket behind it.
+pub fn is_anonymous(kind: u32) -> bool {
+    kind & libc::S_IFMT == 0
+}
+
+/// Why an inherited descriptor would be of no use to a child, if one would.
+fn own_events() -> Option<&'static str> {
+    let (mut waits, mut signals) = (false, false);
+    for fd in locks::descriptors().filter(|fd| locks::kind(*fd).is_some_and(is_anonymous)) {
+        let name = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+        match name.to_str() {
+            Some(COUNTER) => {
+                return Some(
+                    "events of this process are counted (perf_event_open), and no child's",
+                );
+            }
+            Some(WAITER) => {
+                let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}"));
+                waits |= info.is_ok_and(|info| info.contains("\ntfd:"));
+            }
+            Some("anon_inode:[signalfd]") => signals = true,
+            _ => {}
+        }
+    }
+    // The numbers that it was given may be others' by now.
+    (waits && signals).then_some(
+        "this process waits by epoll for signals of its own (signalfd), and for no child's",
+    )
+}
+
 /// Why this process itself has to become the program, if it has.
 pub fn obstacle() -> Option<&'static str> {
     if locks::held() {
@@ -301,5 +335,5 @@ pub fn obstacle() -> Option<&'static str> {
             "this process has itself told of changes in a directory (dnotify), which only it can be",
         );
     }
-    None
+    own_events()
 }

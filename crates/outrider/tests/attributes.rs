@@ -279,6 +279,10 @@ fn below_a_launcher() {
             ("ATTRIBUTES signalled=0 --", Child),
             ("ATTRIBUTES lease=9 --", Child),
             ("ATTRIBUTES dnotify=9 --", Itself),
+            // What tells of this process's events, and no other's.
+            ("ATTRIBUTES waits=1 --", Itself),
+            ("ATTRIBUTES waits=0 --", Child),
+            ("ATTRIBUTES counts --", Itself),
             ("ATTRIBUTES keyring --", Child),
             ("ATTRIBUTES pidns --", Itself),
             (

@@ -775,6 +775,74 @@ fn a_report_is_whole_or_not_there() {
     assert_eq!(left, ["elsewhere", "link", "once"]);
 }
 
+/// Who may read the file before may read the report, and nobody else: access control lists, and other extended attributes, are those of the file that it
+/// takes the place of, whatever list new files of the directory get.
+#[test]
+fn a_report_keeps_its_files_attributes() {
+    const NAME: &str = "a_report_keeps_its_files_attributes";
+    const LIST: &str = "system.posix_acl_access";
+    // Of a list of version 2: kind, permissions, and whose they are. The owner, user 1234, the group, the mask, others.
+    let list = |group: u16| {
+        let entries = [
+            (1u16, 6u16, !0u32),
+            (2, 6, 1234),
+            (4, group, !0),
+            (16, 6, !0),
+            (32, 0, !0),
+        ];
+        let bytes = |(kind, may, who): (u16, u16, u32)| {
+            let whose = [kind.to_le_bytes(), may.to_le_bytes()].concat();
+            [&whose[..], &who.to_le_bytes()].concat()
+        };
+        let entries = entries.into_iter().flat_map(bytes);
+        2u32.to_le_bytes()
+            .into_iter()
+            .chain(entries)
+            .collect::<Vec<u8>>()
+    };
+    let dir = fresh("report_attributes");
+    let set = |path: &Path, name: &str, value: &[u8]| {
+        rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty())
+    };
+    let all = |path: &Path| {
+        let value = |name: &str| {
+            let mut value = [0; 256];
+            let len = rustix::fs::getxattr(path, name, &mut value).ok()?;
+            Some(value[..len].to_vec())
+        };
+        (
+            value(LIST),
+            value("user.mark"),
+            fs::metadata(path).unwrap().mode(),
+        )
+    };
+    for (file, default) in [("with", false), ("without", true), ("another", true)] {
+        let dir = dir.join(file);
+        fs::create_dir(&dir).unwrap();
+        let path = dir.join("r");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
+        let done = match file {
+            "without" => Ok(()),
+            _ => set(&path, LIST, &list(0)).and_then(|()| set(&path, "user.mark", b"1")),
+        };
+        let done = done.and_then(|()| match default {
+            true => set(&dir, "system.posix_acl_default", &list(6)),
+            false => Ok(()),
+        });
+        if let Err(e) = done {
+            return support::skip(NAME, &format!("no access control lists here: {e}"));
+        }
+        let (before, inode) = (all(&path), fs::metadata(&path).unwrap().ino());
+        let flags = ["--report=r", "--report-every=1"];
+        let run = outrider_run(&dir, &flags, &["sleep", "1.5"]).status();
+        assert!(run.unwrap().success());
+        assert_eq!(read_json(&path)["ended"], true);
+        assert_eq!(all(&path), before, "{file}");
+        assert_ne!(fs::metadata(&path).unwrap().ino(), inode, "{file}");
+    }
+}
+
 /// B16: where others may write to a report's directory they can have it lost, and nothing else: what they put into its place meanwhile, a link or another name of
 /// a file, is not written to.
 #[test]

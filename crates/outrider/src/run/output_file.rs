@@ -1,16 +1,17 @@
 //! A file that a flag names and a run writes into, bit by bit or as a whole.
 
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use outrider_sys::look_up::openat2;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, renameat, statat,
-    unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags, fremovexattr, fsetxattr,
+    fstat, getxattr, listxattr, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -21,6 +22,9 @@ const PIPE: libc::c_int = 1 << 20;
 
 /// Links that are followed one after another: as many as the kernel follows.
 const LINKS: usize = 40;
+
+/// Bytes of an extended attribute, and of a file's names of them, at most (XATTR_SIZE_MAX, XATTR_LIST_MAX).
+const ATTRIBUTE: usize = 1 << 16;
 
 /// How something gets into a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -272,7 +276,32 @@ impl OutputFile {
         if is_longer { file.set_len(len) } else { Ok(()) }
     }
 
-    /// Puts a new file with `text` in the place of the old one, whose owner and mode it has. `false` where that can't be: then the old one is to be
+    /// Makes a new file like what was there before. `false` if it may not take its place.
+    fn make_alike(&self, new: &File, before: &OwnedFd) -> io::Result<bool> {
+        let found = fstat(before)?;
+        let its = self.file.as_ref();
+        let is_it = || {
+            let its = its.and_then(|f| fstat(f).ok());
+            let same = |its: Stat| (its.st_dev, its.st_ino) == (found.st_dev, found.st_ino);
+            found.st_uid == rustix::process::geteuid().as_raw() || its.is_some_and(same)
+        };
+        match FileType::from_raw_mode(found.st_mode) {
+            // Its other names are to have the text, too, if it is the one that was there.
+            FileType::RegularFile if found.st_nlink > 1 => Ok(its.is_none()),
+            FileType::RegularFile if is_it() => {
+                take_after(new, before.as_fd())?;
+                Ok(true)
+            }
+            // Somebody else has put it there since.
+            FileType::RegularFile | FileType::Symlink => {
+                its.map_or(Ok(()), |its| take_after(new, its.as_fd()))?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Puts a new file with `text` in the place of the old one, whose owner, mode and extended attributes it has. `false` where that can't be: then the old one is to be
     /// overwritten. With an error there was no room for all of the text, and the old one is as it was.
     fn replace(&self, text: &str) -> io::Result<bool> {
         if !self.whole {
@@ -289,24 +318,9 @@ impl OutputFile {
             return Ok(false);
         };
         let mut file = File::from(file);
-        let its = || self.file.as_ref().and_then(|f| fstat(f).ok());
-        let own = rustix::process::geteuid().as_raw();
-        let is_it = |found: &Stat| {
-            let same = |its: Stat| (its.st_dev, its.st_ino) == (found.st_dev, found.st_ino);
-            found.st_uid == own || its().is_some_and(same)
-        };
-        let alike = match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(before) => match FileType::from_raw_mode(before.st_mode) {
-                // Its other names are to have the text, too, if it is the one that was there.
-                FileType::RegularFile if before.st_nlink > 1 && self.file.is_some() => false,
-                FileType::RegularFile if before.st_nlink > 1 => true,
-                FileType::RegularFile if is_it(&before) => take_after(&file, &before).is_ok(),
-                // Somebody else has put it there since.
-                FileType::RegularFile | FileType::Symlink => {
-                    its().is_none_or(|its| take_after(&file, &its).is_ok())
-                }
-                _ => false,
-            },
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let alike = match openat(&dir, name, flags, Mode::empty()) {
+            Ok(before) => self.make_alike(&file, &before).unwrap_or(false),
             Err(e) => e == Errno::NOENT,
         };
         let rename = || renameat(&dir, &new, &dir, name).is_ok();
@@ -321,17 +335,64 @@ impl OutputFile {
     }
 }
 
-/// Gives a new file the owner and the permissions of the one before. Whose that was it stays, or it is not replaced.
-fn take_after(file: &File, before: &Stat) -> io::Result<()> {
-    let new = file.metadata()?;
-    if (new.uid(), new.gid()) != (before.st_uid, before.st_gid) {
-        std::os::unix::fs::fchown(file, Some(before.st_uid), Some(before.st_gid))?;
+/// Gives a new file the owner, the attributes and the permissions of the one before. Whose that was it stays, or it is not replaced.
+fn take_after(file: &File, before: BorrowedFd<'_>) -> io::Result<()> {
+    let (new, old) = (file.metadata()?, fstat(before)?);
+    if (new.uid(), new.gid()) != (old.st_uid, old.st_gid) {
+        std::os::unix::fs::fchown(file, Some(old.st_uid), Some(old.st_gid))?;
     }
-    let permissions = before.st_mode & 0o777;
-    if new.mode() & 0o777 != permissions {
+    // Where there is an access control list the permissions are a part of it.
+    take_attributes(file, before)?;
+    let permissions = old.st_mode & 0o777;
+    if file.metadata()?.mode() & 0o777 != permissions {
         file.set_permissions(Permissions::from_mode(permissions))?;
     }
     Ok(())
+}
+
+/// Gives a new file the extended attributes of the one before, access control lists among them. Of those that belong to neither users nor lists it must have
+/// the same already.
+fn take_attributes(file: &File, before: BorrowedFd<'_>) -> io::Result<()> {
+    let (mut new, old) = (attributes(file.as_fd())?, attributes(before)?);
+    let is_ours = |name: &CStr| {
+        let name = name.to_bytes();
+        match name.starts_with(b"user.") || name == b"system.posix_acl_access" {
+            true => Ok(()),
+            false => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        }
+    };
+    for (name, value) in old {
+        if new.remove(&name).as_ref() != Some(&value) {
+            is_ours(&name)?;
+            fsetxattr(file, &*name, &value, XattrFlags::empty())?;
+        }
+    }
+    for name in new.keys() {
+        is_ours(name)?;
+        fremovexattr(file, &**name)?;
+    }
+    Ok(())
+}
+
+/// The extended attributes of an open file, and their values.
+fn attributes(file: BorrowedFd<'_>) -> io::Result<BTreeMap<CString, Vec<u8>>> {
+    // One that was opened as a place alone is asked by a path.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mut found = BTreeMap::new();
+    let mut names = vec![0; ATTRIBUTE];
+    let len = match listxattr(&path, &mut names) {
+        // This file system has none.
+        Err(Errno::NOTSUP) => 0,
+        len => len?,
+    };
+    for name in names[..len].split_inclusive(|b| *b == 0) {
+        let name = CStr::from_bytes_with_nul(name).map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut value = vec![0; ATTRIBUTE];
+        let len = getxattr(&path, name, &mut value)?;
+        value.truncate(len);
+        found.insert(name.to_owned(), value);
+    }
+    Ok(found)
 }
 
 /// What a path names, behind all links.
