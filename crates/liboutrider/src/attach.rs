@@ -544,6 +544,7 @@ fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
     let strict = FLAGS.load(Ordering::Relaxed) & shm::ENVIRONMENT_STRICT != 0;
     let reserve = if strict { PROC_BYTES_USED } else { 0 };
     let free = part(HANDED).unwrap_or(null_mut());
+    REAL_TIME.store(is_real_time(), Ordering::Relaxed);
     mapped::was_copied();
     let made = handover::memory(shm::NAME, PROC_BYTES, reserve, free);
     let Ok((fd, at)) = made else {
@@ -983,6 +984,19 @@ fn turn(times: u32, is_over: impl Fn() -> bool) -> bool {
     false
 }
 
+/// The thread that has handed memory over was real-time then (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE).
+static REAL_TIME: AtomicBool = AtomicBool::new(false);
+
+/// Whether the calling thread is.
+fn is_real_time() -> bool {
+    // SAFETY: numbers only.
+    let policy = unsafe { raw::syscall6(libc::SYS_sched_getscheduler, 0, 0, 0, 0, 0, 0) } as c_int;
+    matches!(
+        policy & !libc::SCHED_RESET_ON_FORK,
+        libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
+    )
+}
+
 /// How far the service had come when it was last waited for in vain; 0: it never was.
 static SILENT: AtomicU64 = AtomicU64::new(0);
 
@@ -1001,7 +1015,7 @@ fn come(proc: &Proc) -> u64 {
 /// one.
 fn is_silent(proc: &Proc) -> bool {
     let silent = SILENT.load(Ordering::Relaxed);
-    silent != 0 && silent == come(proc) || proc.real_time.load(Ordering::Relaxed) != 0
+    silent != 0 && silent == come(proc) || REAL_TIME.load(Ordering::Relaxed)
 }
 
 /// Asks the service to let go of every descriptor, and waits a moment until it has, asking the kernel nothing.

@@ -188,19 +188,7 @@ impl Shared {
             stray.store(false, Relaxed);
         }
         self.header().owners[i].store(pid, Release);
-        self.look_how_it_is_scheduled(i, pid);
         true
-    }
-
-    /// Tells the hooks of process `pid`, in entry `i`, whether it is real-time.
-    pub fn look_how_it_is_scheduled(&self, i: usize, pid: u32) {
-        // SAFETY: takes a number.
-        let policy = unsafe { libc::sched_getscheduler(pid as i32) } & !libc::SCHED_RESET_ON_FORK;
-        let real_time = matches!(
-            policy,
-            libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
-        );
-        self.proc(i).real_time.store(real_time.into(), Relaxed);
     }
 
     /// Whether the process in entry `i`, whose memory was taken in just now, is the one that has handed it over, and still the program that did, or one with no more rights:

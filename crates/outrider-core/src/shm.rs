@@ -24,7 +24,7 @@ use crate::device::WINDOWS;
 use crate::hints::{Hints, Saved};
 
 /// Changes whenever the layout does; library and command must agree.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 17;
 /// Processes that can be followed at one time.
 pub const MAX_PROCS: usize = 512;
 /// Descriptors followed per process; numbers from here on are left alone.
@@ -375,8 +375,6 @@ pub struct Proc {
     pub watches: AtomicU32,
     /// 1: some program of the run does.
     pub watched: AtomicU32,
-    /// 1: it is real-time (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE). Whoever it waits for by looking again and again may get no processor for that long.
-    pub real_time: AtomicU32,
     /// Counts demands to let go of every descriptor (before umount and leases).
     pub release_wanted: AtomicU32,
     /// The value of `release_wanted` that is being honoured.

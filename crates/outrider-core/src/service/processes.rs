@@ -567,7 +567,6 @@ impl<K: Kernel> Service<K> {
             } else if self.kernel.is_divided(state.pid, turn) {
                 self.dismiss(i);
             } else {
-                self.shared.look_how_it_is_scheduled(i, state.pid);
                 self.settle(i, state.who);
             }
         }
