@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::io::Write;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use outrider_sys::look_up::openat2;
 use outrider_sys::raw::{self, Fd};
 use outrider_sys::units::{ByteRange, InodeKey};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::asked::Outcome;
@@ -45,6 +46,8 @@ pub(crate) struct Lines {
     file: Option<Fd>,
     /// Bytes that are written whole, at most.
     whole: usize,
+    /// It was open before, so that its writer would wait.
+    waits: bool,
     pid: u32,
     text: Vec<u8>,
     left_out: u64,
@@ -74,8 +77,20 @@ fn open(path: &OsStr, links: bool) -> Option<Fd> {
     .map(|file: OwnedFd| Fd::from(file))
 }
 
+/// The number of an open descriptor of this process, if that is what a path says. What is open may have no other name.
+pub fn inherited(path: &Path) -> Option<RawFd> {
+    let number = path.strip_prefix("/proc/self/fd").ok()?;
+    number.to_str()?.parse().ok()
+}
+
 fn is_pipe(file: &Fd) -> bool {
     raw::fstat(file.as_raw_fd()).is_ok_and(|st| st.st_mode & libc::S_IFMT == libc::S_IFIFO)
+}
+
+/// Whether what a pipe takes whole can be written without waiting, as long as nobody else writes.
+fn has_room(file: &Fd) -> bool {
+    let mut asked = [PollFd::new(file, PollFlags::OUT)];
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|n| n > 0)
 }
 
 fn lines(text: &[u8]) -> u64 {
@@ -104,9 +119,25 @@ impl Lines {
         if let Some(pipe) = file.as_ref().filter(|_| is_pipe) {
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
         }
+        let whole = if is_pipe { WHOLE } else { usize::MAX };
+        Lines::to(file, whole, false)
+    }
+
+    /// Into a pipe or a socket of others, which stays as it is.
+    fn beside(descriptor: RawFd) -> Lines {
+        // SAFETY: whoever names it has seen to it that it stays open.
+        let theirs = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let file = rustix::io::fcntl_dupfd_cloexec(theirs, 3)
+            .ok()
+            .map(Fd::from);
+        Lines::to(file, WHOLE, true)
+    }
+
+    fn to(file: Option<Fd>, whole: usize, waits: bool) -> Lines {
         Lines {
             file,
-            whole: if is_pipe { WHOLE } else { usize::MAX },
+            whole,
+            waits,
             pid: raw::getpid(),
             text: Vec::new(),
             left_out: 0,
@@ -144,7 +175,7 @@ impl Lines {
         while !rest.is_empty() {
             let (piece, more) = rest.split_at(lines_within(rest, self.whole));
             // A full pipe, or a full disk, costs the explanation.
-            if rustix::io::write(file, piece).is_err() {
+            if self.waits && !has_room(file) || rustix::io::write(file, piece).is_err() {
                 break;
             }
             self.left_out = 0;
@@ -271,9 +302,12 @@ struct State {
 pub struct Explain(Option<Mutex<(Lines, State)>>);
 
 impl Explain {
-    /// Into a file that exists, if any is named.
+    /// Into a file that exists, or a descriptor that was [`inherited`], if any is named.
     pub fn into(path: Option<&Path>) -> Explain {
-        let lines = Lines::within(path.map(Path::as_os_str), false);
+        let lines = match path.and_then(inherited) {
+            Some(descriptor) => Lines::beside(descriptor),
+            None => Lines::within(path.map(Path::as_os_str), false),
+        };
         let wanted = lines.file.is_some();
         Explain(wanted.then(|| Mutex::new((lines, State::default()))))
     }

@@ -339,7 +339,7 @@ unsafe fn unlocked(descriptors: usize, arena: &mut Arena) -> Option<()> {
             let closed = i32::from(libc::POLLNVAL) << 16;
             if asked.add(fd).read_volatile()[1] & closed == 0 {
                 is_nobodys(fd)?;
-                is_anybodys(fd as i32, arena)?;
+                suits_a_child(fd as i32, arena)?;
             }
         }
     }
@@ -361,7 +361,7 @@ unsafe fn is_nobodys(fd: usize) -> Option<()> {
 
 /// Whether a descriptor has no POSIX lock, and tells of no events of this process (see [`kept::obstacle`]).
 #[unsafe(link_section = ".text")]
-unsafe fn is_anybodys(fd: i32, arena: &mut Arena) -> Option<()> {
+unsafe fn suits_a_child(fd: i32, arena: &mut Arena) -> Option<()> {
     // SAFETY: the structures are written by the calls before they are read; the arena has room, again for each.
     unsafe {
         let mut status = core::mem::MaybeUninit::<libc::statx>::uninit();

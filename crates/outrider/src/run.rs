@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use outrider_core::board;
 use outrider_core::config::Config;
 use outrider_core::engine;
-use outrider_core::explain::Explain;
+use outrider_core::explain::{self, Explain};
 use outrider_core::service::{Service, record};
 use outrider_core::shared::Shared;
 use outrider_core::shm::{self, lost};
@@ -250,7 +250,10 @@ pub fn run(
                 std::env::set_var("OUTRIDER_GRAPH", "check");
             }
             if let Some(explain) = &explain {
-                std::env::set_var("OUTRIDER_EXPLAIN", explain.path()?);
+                match explain.path()? {
+                    Some(path) => std::env::set_var("OUTRIDER_EXPLAIN", path),
+                    None => std::env::remove_var("OUTRIDER_EXPLAIN"),
+                }
             }
         }
     }
@@ -261,7 +264,7 @@ pub fn run(
     // What a profile has is fetched while the program is being started.
     let service = match (&remembered, &shared) {
         (Some(remembered), Some(shared)) => {
-            let explained = explain.as_ref().and_then(|file| file.path().ok());
+            let explained = explain.as_ref().and_then(OutputFile::path_within);
             let files = (None, explained.as_deref());
             start_service(
                 shared,
@@ -286,9 +289,9 @@ pub fn run(
     };
     PROGRAM.store(program, Release);
     forward_signals();
-    let explained = explain.as_ref().and_then(|file| file.path().ok());
-    let pipe = explain.filter(|e| e.is_pipe);
-    let files = [pipe.as_ref(), recording.as_ref()];
+    let explained = explain.as_ref().and_then(OutputFile::path_within);
+    let stream = explain.filter(OutputFile::stays_open);
+    let files = [stream.as_ref(), recording.as_ref()];
     let log = remembered.as_ref().and_then(Remembered::descriptor);
     stand_aside(shared.as_deref(), &mut report, files, log);
     // Whatever the program has blocked, the runner hears.
@@ -1177,7 +1180,9 @@ fn start_service(
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(shared, runner, recording.and_then(OutputFile::descriptor));
+        let recorded = recording.and_then(OutputFile::descriptor);
+        let told = explained.and_then(explain::inherited);
+        begin_to_serve(shared, runner, recorded.into_iter().chain(told));
         shared.header().service_pid.store(raw::getpid(), Release);
         let (shared, config, kind) = (shared.clone(), config.clone(), engine_kind(engine));
         match recording.map(OutputFile::file) {
@@ -1256,7 +1261,7 @@ fn start_heir(shared: &Arc<Shared>, i: usize, config: &Config, mode: u32, engine
     // SAFETY: this process has one thread, so the child is whole.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        begin_to_serve(&own, runner, None);
+        begin_to_serve(&own, runner, std::iter::empty());
         shared.keep_only_heir(i);
         if let Ok(level) = take_on(heir.of.load(Relaxed)) {
             let header = own.header();
@@ -1295,9 +1300,9 @@ fn take_on(of: u32) -> std::io::Result<u32> {
 /// Descriptors for which a service has room from the start, 8 bytes each: a few for each thread of its lanes, and a tree's worth of open files.
 const DESCRIPTORS: i32 = 1023;
 
-/// What a service's process does first. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever
+/// What a service's process does first. Of the runner's descriptors it has these and its socket. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever
 /// has the same user: it knows the names of all programs' files.
-fn begin_to_serve(shared: &Shared, runner: u32, recording: Option<i32>) {
+fn begin_to_serve(shared: &Shared, runner: u32, kept: impl Iterator<Item = i32>) {
     let mut blocked = all_signals();
     // SAFETY: a valid set; the default action ends the service, which costs the speed-up only.
     unsafe {
@@ -1329,7 +1334,7 @@ fn begin_to_serve(shared: &Shared, runner: u32, recording: Option<i32>) {
         // SAFETY: ends the process without running the runner's exit handlers.
         unsafe { libc::_exit(1) };
     }
-    detach([shared.socket().as_raw_fd()].into_iter().chain(recording));
+    detach([shared.socket().as_raw_fd()].into_iter().chain(kept));
 }
 
 fn engine_kind(engine: Engine) -> engine::Kind {

@@ -4,7 +4,11 @@ mod support;
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value;
 use support::{Disk, Random, eventually, fresh, outrider_run, program};
@@ -201,6 +205,52 @@ for at in random.Random(5).sample(range(4096), 60): os.pread(fd, 4096, at * 1638
             false => Err(format!("{lines:#?}")),
         }
     });
+}
+
+/// What was open before takes an explanation as it takes a report: pipes and sockets that have no name, too. Who doesn't read holds nobody up.
+#[test]
+fn pipes_and_sockets_take_explanations() {
+    let name = "explain_pipes";
+    let dir = fresh(name);
+    let Some(disk) = Disk::of(name, &dir) else {
+        return;
+    };
+    fs::write(disk.dir.join("file"), Random(55).bytes(32 * MIB)).unwrap();
+    disk.does("model", &["remote"]);
+    let program = program("oracle").display().to_string();
+    let run = |flags: &[&str], into: OwnedFd| {
+        disk.does("cold", &[]);
+        let flags = [&["--explain=/dev/stderr"], flags].concat();
+        let mut run = outrider_run(&dir, &flags, &[&program, "forward", "disk/file", "65536"]);
+        run.stdout(Stdio::null()).stderr(into).spawn().unwrap()
+    };
+    let all = |from: OwnedFd| std::io::read_to_string(fs::File::from(from)).unwrap();
+    for flags in [
+        &[][..],
+        &["--remember=./profile"],
+        &["--report=/dev/stderr"],
+    ] {
+        for socket in [false, true] {
+            let (from, into): (OwnedFd, OwnedFd) = match socket {
+                true => UnixStream::pair()
+                    .map(|(a, b)| (a.into(), b.into()))
+                    .unwrap(),
+                false => std::io::pipe().map(|(a, b)| (a.into(), b.into())).unwrap(),
+            };
+            let mut run = run(flags, into);
+            let text = all(from);
+            assert!(run.wait().unwrap().success(), "{flags:?}: {text}");
+            assert!(text.contains(" process \"oracle\""), "{flags:?}: {text}");
+        }
+    }
+    let (from, mut into) = std::io::pipe().unwrap();
+    let size = rustix::pipe::fcntl_setpipe_size(&into, 4096).unwrap();
+    into.write_all(&vec![b'.'; size]).unwrap();
+    let mut run = run(&[], into.into());
+    let end = support::wait_for(support::PATIENCE, || run.try_wait().unwrap());
+    let _ = run.kill();
+    assert!(end.is_some_and(|end| end.success()), "{end:?}");
+    assert_eq!(all(from.into()).len(), size);
 }
 
 /// Whoever names a file says nothing by that but its name.

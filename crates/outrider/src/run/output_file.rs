@@ -52,7 +52,7 @@ pub struct OutputFile {
     /// It was open before, under a number: what others write there stays where it is.
     is_theirs: bool,
     /// A pipe is held open, for reading too: nobody waits for a reader who comes late, and he doesn't see its end before.
-    pub is_pipe: bool,
+    is_pipe: bool,
 }
 
 /// Why a file can't be written into.
@@ -205,13 +205,35 @@ impl OutputFile {
         format!("{}={}", self.flag, show(&self.path))
     }
 
-    /// Where it lies, for programs that may change their directory.
-    pub fn path(&self) -> Result<PathBuf, Failure> {
+    /// Where it lies, for programs that may change their directory. None of a pipe or socket that was open before and has no name.
+    pub fn path(&self) -> Result<Option<PathBuf>, Failure> {
         if let Some(place) = &self.place {
-            return Ok(place.clone());
+            return Ok(Some(place.clone()));
         }
-        let path = self.path.canonicalize();
-        path.map_err(|e| named(self.flag, &self.path, &e))
+        match self.path.canonicalize() {
+            Err(_) if self.is_stream() => Ok(None),
+            path => path.map(Some).map_err(|e| named(self.flag, &self.path, &e)),
+        }
+    }
+
+    /// The same for processes that are forked by this one, and have the descriptor.
+    pub fn path_within(&self) -> Option<PathBuf> {
+        match self.descriptor().filter(|_| self.is_stream()) {
+            Some(descriptor) => Some(format!("/proc/self/fd/{descriptor}").into()),
+            None => self.path().ok().flatten(),
+        }
+    }
+
+    /// Whether it is a pipe or a socket that was open before.
+    fn is_stream(&self) -> bool {
+        let kind = self.file.as_ref().and_then(|f| f.metadata().ok());
+        let kind = kind.map(|meta| meta.file_type());
+        self.is_theirs && kind.is_some_and(|kind| kind.is_fifo() || kind.is_socket())
+    }
+
+    /// Whether its descriptor must stay open for what others write by its path.
+    pub fn stays_open(&self) -> bool {
+        self.is_pipe || self.is_stream()
     }
 
     /// The descriptor that must stay open.
