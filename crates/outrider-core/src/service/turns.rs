@@ -8,10 +8,9 @@ use crate::clock::Moment;
 const RECENT: Duration = Duration::from_millis(50);
 /// The shortest sleep, after something was heard: half of what a quick disk takes for a read …
 const SHORTEST: Duration = Duration::from_micros(50);
-/// … up to this one while nothing comes of what is heard: a look takes some 5 µs, which is a fortieth of it …
-const IDLING: Duration = Duration::from_micros(200);
-/// … and while little is heard. A look takes a processor that a program may want for some 20 µs, with the two switches, which is a fiftieth of it …
-const RARELY: Duration = Duration::from_millis(1);
+/// … up to this one while nothing comes of what is heard, or little is heard. A look takes some 5 µs, and a processor that a program may want for some 20 µs with the two
+/// switches: a fiftieth of it …
+const IDLING: Duration = Duration::from_millis(1);
 /// … the longest while a process is there that may begin to read any time …
 const LONGEST: Duration = Duration::from_millis(50);
 /// … while something goes on …
@@ -151,8 +150,8 @@ impl Turns {
             // A program that was silent for long loses little by being heard late: a hundredth of that time.
             Awaited::Events => (silent / 100).clamp(BUSY, LONGEST),
         };
-        let idling = ((now - self.asked) / 16).clamp(SHORTEST, IDLING);
-        let shortest = (self.gap / 4).clamp(idling, RARELY);
+        let idle = ((now - self.asked) / 16).max(self.gap / 4);
+        let shortest = idle.clamp(SHORTEST, IDLING);
         let pause = ((now - self.heard) / 4).clamp(shortest, longest);
         match maps {
             true => pause.min(self.maps_pause),
@@ -210,14 +209,14 @@ mod tests {
         let mut now = Moment::BEGINNING;
         let mut turns = Turns::new(now);
         let mut pauses = Vec::new();
-        for _ in 0..64 {
+        for _ in 0..256 {
             turns.worked(now);
             pauses.push(turns.pause(now, Awaited::Events, false));
             now += MS / 10;
         }
         assert_eq!(pauses[0], SHORTEST);
         assert!(pauses.is_sorted());
-        assert_eq!(pauses[63], IDLING);
+        assert_eq!(pauses[255], IDLING);
         turns.asks(now);
         turns.worked(now);
         assert_eq!(turns.pause(now, Awaited::Events, false), SHORTEST);
