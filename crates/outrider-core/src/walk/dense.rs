@@ -709,6 +709,35 @@ mod tests {
         }
     }
 
+    /// Where a file takes more of the processors than the program waits for it nothing more is bought, and what was bought to see that is no reason to hear of all others.
+    #[test]
+    fn dear_files_promise_nothing() {
+        let tree = tree(1, 6000);
+        let mut dense = DenseDirectories::default();
+        let bounds = Bounds {
+            room: u64::MAX,
+            grant: u64::MAX,
+            latency_us: 100.0,
+            bandwidth: BANDWIDTH,
+            share: 0.05,
+            displaces: 1.0,
+        };
+        let (mut now, mut asked) = (0.0, 0);
+        for n in shuffled(6000).take(1000) {
+            let place = tree.find(InodeKey::new(FILE_SYSTEM, 1000 + n)).unwrap();
+            let cold = !dense.knows(place.key());
+            dense.opened(&place, &Open { cold, size: SIZE }, now);
+            now += 200.0;
+            for wanted in dense.wanted(&bounds) {
+                asked += 1;
+                dense.arrived(wanted.place.key(), SIZE, true, 200.0);
+                dense.takes_processor(500.0);
+            }
+        }
+        assert!((1..100).contains(&asked), "{asked}");
+        assert!(dense.is_ahead() && !dense.is_promising());
+    }
+
     /// B11: a few files of many, files that are read again and again, and more than memory holds are left alone: what is tried costs next to nothing.
     #[test]
     fn what_is_of_no_use_costs_little() {
