@@ -157,6 +157,15 @@ impl<K: Kernel> Service<K> {
         }
     }
 
+    /// The first service has found all processes over that this one serves, if it has this one end. Those for which nobody has waited look alive here.
+    pub(super) fn outlive_all(&mut self) {
+        if self.header().heir.state.load(Acquire) == shm::HEIR_LEAVES {
+            for i in self.processes.active().to_vec() {
+                self.retire(i);
+            }
+        }
+    }
+
     /// Whether one is about to end.
     pub(super) fn is_heir_leaving(&self) -> bool {
         let state = |i: usize| self.shared.heir_header(i).heir.state.load(Acquire);

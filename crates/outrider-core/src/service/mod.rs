@@ -416,6 +416,7 @@ impl<K: Kernel> Service<K> {
     /// The program is over: makes the statistics final.
     fn finish(&mut self) {
         self.admit();
+        self.outlive_all();
         self.census();
         // What was asked for last counts too.
         self.room();
