@@ -35,8 +35,8 @@ use crate::cli::{Engine, Mode, RunArgs};
 use crate::output::{self, Failure};
 use crate::remember::Remembered;
 use crate::signals::{
-    ASKED, CONTINUED, GOING, IGNORED, OFFERED, PROGRAM, REPORT, STOPPED, STOPPING, child_changed,
-    is_passed_on, pass_on,
+    ASKED, CONTINUED, ENDED, GOING, IGNORED, OFFERED, OVER, PROGRAM, REPORT, STOPPED, STOPPING,
+    child_changed, is_passed_on, pass_on,
 };
 use crate::{confined, elf, graph, kept, models, plugin, preload, refused};
 use kept::Kept;
@@ -986,8 +986,9 @@ fn wait_for(
                     block_signals();
                     continue;
                 }
-                // Its number may be another's soon: nothing is passed on any more.
-                PROGRAM.store(0, Release);
+                // Nothing is passed on any more.
+                ENDED.store(status, Release);
+                PROGRAM.store(OVER, Release);
                 set_mask(&old);
                 let us = |t: libc::timeval| (t.tv_sec * 1_000_000 + t.tv_usec) as u64;
                 return (status, [us(usage.ru_utime), us(usage.ru_stime)]);

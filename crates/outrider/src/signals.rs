@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use outrider_sys::raw;
 
-/// The program's process, for the signal handlers.
+/// The program's process, for the signal handlers; 0 before it is started, and [`OVER`] afterwards.
 pub static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// No process's number: that of the program may be another's soon.
+pub const OVER: i32 = -1;
+/// How the program ended, as wait4(2) says it, once it is [`OVER`].
+pub static ENDED: AtomicI32 = AtomicI32::new(0);
 /// Signals of those that are passed on which this process ignored before, bit by bit.
 pub static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// Whether this process stops itself because the program was stopped: [`GOING`], [`STOPPING`] or [`CONTINUED`].

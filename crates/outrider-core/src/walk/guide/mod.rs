@@ -314,7 +314,10 @@ impl Guide {
                 all.store(0, Relaxed);
                 *rest = rest.saturating_mul(2).min(LONGEST_REST);
             }
-            _ => all.store(wish, Relaxed),
+            _ => {
+                rests.store(0, Relaxed);
+                all.store(wish, Relaxed);
+            }
         }
     }
 }
