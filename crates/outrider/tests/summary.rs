@@ -260,7 +260,7 @@ const BESIDE: &[&str] = &[
     // coreutils, dash, bash, dpkg and libc-bin
     "bash", "cat", "chroot", "cp", "dd", "dpkg-deb", "du", "env", "head", "install", "ldd",
     "mkfifo", "sh", "sleep", "timeout", "touch", "kill", // util-linux and mount
-    "ipcrm", "ipcs", "prlimit", "unshare", "umount",
+    "ipcrm", "ipcs", "prlimit", "taskset", "unshare", "umount",
     // binutils, gcc, g++, Go, e2fsprogs and Python
     "strip", "readelf", "c++", "go",
 ];
