@@ -175,11 +175,17 @@ fn stopped_services_are_waited_for_together() {
         return support::skip_unprivileged(NAME, "changes users");
     }
     let dir = fresh_with(NAME, &[Big, Bin]);
-    let reader = program("pread_many").display().to_string();
-    let script = format!(
-        "for group in 10 11 12 13; do setpriv --reuid 65534 --regid 65534 --groups $group {reader} big.dat 1000 - bin.dat >/dev/null; done; echo ready; cat"
-    );
-    let mut run = Midway::of(dir, &["sh", "-c", &script], "ready\n".to_owned());
+    // A service ends with those that it serves: each of these stays.
+    let reader = "import os, time
+f = os.open('big.dat', os.O_RDONLY)
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)
+for at in reversed(range(0, 4 << 20, 16384)): os.pread(f, 16384, at)
+time.sleep(600)";
+    fs::write(dir.join("reader.py"), reader).unwrap();
+    let script = "for group in 10 11 12 13; do
+            setpriv --reuid 65534 --regid 65534 --groups $group python3 -IS reader.py &
+        done; echo ready; cat; kill $(jobs -p); wait";
+    let mut run = Midway::of(dir, &["bash", "-c", script], "ready\n".to_owned());
     let runner = run.runner.id() as i32;
     let nobodys = |pid: i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

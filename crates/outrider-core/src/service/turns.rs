@@ -8,9 +8,8 @@ use crate::clock::Moment;
 const RECENT: Duration = Duration::from_millis(50);
 /// The shortest sleep, after something was heard: half of what a quick disk takes for a read …
 const SHORTEST: Duration = Duration::from_micros(50);
-/// … up to this one while nothing comes of what is heard, or little is heard. A look takes some 5 µs, and a processor that a program may want for some 20 µs with the two
-/// switches: a fiftieth of it …
-const IDLING: Duration = Duration::from_millis(1);
+/// … up to this one while nothing comes of what is heard: a look takes some 5 µs, which is a fortieth of it …
+const IDLING: Duration = Duration::from_micros(200);
 /// … the longest while a process is there that may begin to read any time …
 const LONGEST: Duration = Duration::from_millis(50);
 /// … while something goes on …
@@ -45,8 +44,6 @@ pub(super) enum Awaited {
 pub(super) struct Turns {
     /// Something was heard.
     heard: Moment,
-    /// Between two such times, of late.
-    gap: Duration,
     /// Something was heard that said more than that all is calm.
     event: Moment,
     /// That is so in this turn.
@@ -64,7 +61,6 @@ impl Turns {
     pub(super) fn new(now: Moment) -> Turns {
         Turns {
             heard: now,
-            gap: Duration::ZERO,
             event: now,
             stirred: false,
             asked: now,
@@ -93,9 +89,6 @@ impl Turns {
 
     /// There was something to do.
     pub(super) fn worked(&mut self, now: Moment) {
-        // Who falls silent for a while may have much to tell afterwards.
-        let longer = self.gap + self.gap / 2 + SHORTEST;
-        self.gap = (now - self.heard).min(longer);
         self.heard = now;
     }
 
@@ -138,8 +131,8 @@ impl Turns {
         self.maps = now;
     }
 
-    /// How long to sleep: a quarter of the time in which nothing was heard, or after which something was heard of late, so that what a program does next is heard
-    /// little later than it would be by a call of its own, and up to a longest time. `maps`: there are mappings to look at.
+    /// How long to sleep: a quarter of the time in which nothing was heard, so that what a program does next is heard little later than it would be by a
+    /// call of its own, and up to a longest time. `maps`: there are mappings to look at.
     pub(super) fn pause(&self, now: Moment, awaited: Awaited, maps: bool) -> Duration {
         let silent = now - self.event;
         let longest = match awaited {
@@ -150,8 +143,7 @@ impl Turns {
             // A program that was silent for long loses little by being heard late: a hundredth of that time.
             Awaited::Events => (silent / 100).clamp(BUSY, LONGEST),
         };
-        let idle = ((now - self.asked) / 16).max(self.gap / 4);
-        let shortest = idle.clamp(SHORTEST, IDLING);
+        let shortest = ((now - self.asked) / 16).clamp(SHORTEST, IDLING);
         let pause = ((now - self.heard) / 4).clamp(shortest, longest);
         match maps {
             true => pause.min(self.maps_pause),
@@ -209,42 +201,16 @@ mod tests {
         let mut now = Moment::BEGINNING;
         let mut turns = Turns::new(now);
         let mut pauses = Vec::new();
-        for _ in 0..256 {
+        for _ in 0..8 {
             turns.worked(now);
             pauses.push(turns.pause(now, Awaited::Events, false));
-            now += MS / 10;
+            now += MS;
         }
         assert_eq!(pauses[0], SHORTEST);
         assert!(pauses.is_sorted());
-        assert_eq!(pauses[255], IDLING);
+        assert_eq!(pauses[7], IDLING);
         turns.asks(now);
         turns.worked(now);
-        assert_eq!(turns.pause(now, Awaited::Events, false), SHORTEST);
-    }
-
-    /// Who tells something every 4 ms is looked at a few times in between, and as often as ever again once he tells more.
-    #[test]
-    fn what_is_told_rarely_is_looked_for_rarely() {
-        let mut now = Moment::BEGINNING;
-        let mut turns = Turns::new(now);
-        let mut until_told = |gap: Duration| {
-            let (told, mut looks) = (now + gap, 0);
-            while now < told {
-                now += turns.pause(now, Awaited::Events, false);
-                looks += 1;
-            }
-            turns.worked(now);
-            turns.asks(now);
-            turns.stir(true);
-            turns.hears_no_more(now);
-            looks
-        };
-        let rarely: Vec<_> = (0..20).map(|_| until_told(4 * MS)).collect();
-        assert!(rarely[1] > 12, "{rarely:?}");
-        assert!(rarely[15..].iter().all(|n| *n <= 6), "{rarely:?}");
-        for _ in 0..4 {
-            until_told(MS / 20);
-        }
         assert_eq!(turns.pause(now, Awaited::Events, false), SHORTEST);
     }
 
