@@ -90,12 +90,12 @@ pub fn opened(fd: c_int, st: &libc::stat) {
     let cold = match walking {
         0 if !FILES.is_worth_telling(is_cold) => return,
         0 => true,
-        _ => walking & (shm::WHETHER_COLD | shm::CACHED_FILES) != 0 && is_cold(),
+        _ => walking & shm::WHETHER_COLD != 0 && is_cold(),
     };
     let Some(proc) = attach::attach() else {
         return;
     };
-    if walking & shm::CACHED_FILES != 0 && !cold || !rests(&proc.rest) {
+    if !rests(&proc.rest) {
         TOLD.store(fd, Relaxed);
         tell_entry(proc, fd, st, cold);
     }
@@ -106,9 +106,7 @@ pub fn opened(fd: c_int, st: &libc::stat) {
 #[inline(never)]
 pub fn opened_cached(proc: &'static Proc, fd: c_int, st: &libc::stat) {
     attach::goes_on(proc);
-    let walking = proc.walking.load(Relaxed);
-    let cached = walking & shm::CACHED_FILES != 0;
-    if cached || walking & shm::WHETHER_COLD != 0 && !rests(&proc.rest) {
+    if proc.walking.load(Relaxed) & shm::WHETHER_COLD != 0 && !rests(&proc.rest) {
         tell_entry(proc, fd, st, false);
     }
 }

@@ -172,8 +172,6 @@ pub const ALL_FILES: u32 = 1;
 pub const WHETHER_COLD: u32 = 2;
 /// The same: files are opened ahead of the process that a server keeps.
 pub const SERVED: u32 = 4;
-/// Files that are cached are told of, and the others after those that need not be.
-pub const CACHED_FILES: u32 = 8;
 /// What [`Kind::Entry`] tells besides the generation: the file was not cached, …
 pub const COLD: u64 = 1 << 32;
 /// … and how long it is, in pages, from this bit on.

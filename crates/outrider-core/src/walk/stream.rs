@@ -109,8 +109,6 @@ pub enum Listen {
     Whether,
     /// For both reasons.
     AllAndWhether,
-    /// Of those that are cached, since some were fetched ahead; of the others not for a while.
-    Cached,
     /// Not for a while.
     Rest,
 }

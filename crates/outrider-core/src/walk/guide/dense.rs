@@ -137,16 +137,12 @@ impl Guide {
     }
 
     /// What is to be told, if files are fetched that are opened in no order.
-    fn with_whether(&mut self, device: DeviceId, listen: Listen) -> Listen {
-        let Some(dense) = self.dense.get_mut(&device) else {
+    fn with_whether(&self, device: DeviceId, listen: Listen) -> Listen {
+        let Some(dense) = self.dense.get(&device) else {
             return listen;
         };
         match listen {
             Listen::All if dense.is_ahead() => Listen::AllAndWhether,
-            Listen::Rest if dense.is_ahead() && !dense.is_promising() => {
-                dense.hears_less();
-                Listen::Cached
-            }
             Listen::Cold | Listen::Rest if dense.is_ahead() => Listen::Whether,
             Listen::Rest if dense.is_promising() => Listen::Cold,
             listen => listen,

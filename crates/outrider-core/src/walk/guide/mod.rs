@@ -291,7 +291,6 @@ impl Guide {
             Listen::All => shm::ALL_FILES,
             Listen::Whether => shm::WHETHER_COLD,
             Listen::AllAndWhether => shm::ALL_FILES | shm::WHETHER_COLD,
-            Listen::Cached => shm::CACHED_FILES,
             Listen::Cold | Listen::Rest => 0,
         };
         let (all, rests, wish) = match told {
@@ -301,23 +300,13 @@ impl Guide {
         match listen {
             // Somebody else goes ahead of it.
             Listen::Rest if wish != 0 => {}
-            Listen::Cached => {
-                // Somebody else may go ahead of it.
-                if wish == shm::CACHED_FILES {
-                    rests.store(REST, Relaxed);
-                }
-                all.store(wish, Relaxed);
-            }
             Listen::Rest => {
                 let rest = self.rests.entry((proc, told)).or_insert(REST);
                 rests.store(*rest, Relaxed);
                 all.store(0, Relaxed);
                 *rest = rest.saturating_mul(2).min(LONGEST_REST);
             }
-            _ => {
-                rests.store(0, Relaxed);
-                all.store(wish, Relaxed);
-            }
+            _ => all.store(wish, Relaxed),
         }
     }
 }
