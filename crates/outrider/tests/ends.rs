@@ -563,7 +563,6 @@ fn what_may_not_be_opened_is_hardly_tried() {
     }
     let dir = fresh(NAME);
     fs::write(dir.join("file"), vec![1; 64 << 20]).unwrap();
-    make_cold(&dir);
     let owner = rustix::fs::Uid::from_raw(65534);
     rustix::fs::chown(dir.join("file"), Some(owner), None).unwrap();
     rustix::fs::chown(&dir, Some(owner), None).unwrap();
@@ -572,24 +571,30 @@ f = os.open('file', os.O_RDONLY)
 os.chmod('file', 0)
 while os.read(f, 16384): pass";
     let log = dir.join("log");
-    let mut command = Command::new("strace");
-    support::plain_environment(&mut command, &dir);
-    command
-        .args(["-f", "-q", "-e", "trace=open,openat,openat2", "-o"])
-        .arg(&log)
-        .args([
-            "setpriv",
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-        ])
-        .arg(support::outrider())
-        .args(["run", "--", "python3", "-ISc", read])
-        .current_dir(&dir);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let log = fs::read_to_string(log).unwrap();
-    let refused = log.lines().filter(|l| l.contains("EACCES")).count();
-    // Of 4,096 reads. The pause grows to a second in ten of them, and this may take a minute where many want the processor.
-    assert!((1..80).contains(&refused), "{refused}");
+    support::eventually(|| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        fs::set_permissions(dir.join("file"), mode).unwrap();
+        make_cold(&dir);
+        let mut command = Command::new("strace");
+        support::plain_environment(&mut command, &dir);
+        command
+            .args(["-f", "-q", "-e", "trace=open,openat,openat2", "-o"])
+            .arg(&log)
+            .args([
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+            ])
+            .arg(support::outrider())
+            .args(["run", "--", "python3", "-ISc", read])
+            .current_dir(&dir);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let log = fs::read_to_string(&log).unwrap();
+        let refused = log.lines().filter(|l| l.contains("EACCES")).count();
+        // Of 4,096 reads. The pause grows to a second in ten of them, and this may take a minute where many want the processor.
+        assert!(refused < 80, "{refused}");
+        (refused > 0).then_some(()).ok_or("nobody tried".to_owned())
+    });
 }
