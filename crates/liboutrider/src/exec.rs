@@ -56,6 +56,8 @@ const OTHER_VARIABLES: [&[u8]; 2] = [b"OUTRIDER_SHM=", b"ASAN_OPTIONS=verify_asa
 const OTHERS: usize = 4096;
 /// The same where there is little.
 const FEW: usize = 256;
+/// Variables in an environment; with more it goes on as it is.
+const VARIABLES: usize = 8192;
 
 unsafe extern "C" {
     static environ: AtomicPtr<Text>;
@@ -411,13 +413,13 @@ unsafe fn with_environment(
             128..256 => with_room::<Text, 256>(make),
             256..512 => with_room::<Text, 512>(make),
             512..1024 => with_room::<Text, 1024>(make),
-            1024..8192 if is_guest() => with_room::<Text, 8192>(make),
-            1024..8192 => match mapped::map(8192 * size_of::<Text>()) {
+            1024..VARIABLES if is_guest() => with_room::<Text, VARIABLES>(make),
+            1024..VARIABLES => match mapped::map(size_of::<[Text; VARIABLES]>()) {
                 Some(at) => {
                     // SAFETY: room for so many, which is nobody else's, until it is given back.
-                    let copy = core::slice::from_raw_parts_mut(at.cast(), 8192);
+                    let copy = core::slice::from_raw_parts_mut(at.cast(), VARIABLES);
                     let answer = make(copy);
-                    mapped::unmap(at, 8192 * size_of::<Text>());
+                    mapped::unmap(at, size_of::<[Text; VARIABLES]>());
                     answer
                 }
                 None => call(environment),

@@ -1063,14 +1063,16 @@ fn heir_ended(shared: &Shared, pid: i32) {
     let Some(heir) = heirs.find(|h| h.pid.load(Relaxed) == pid as u32) else {
         return;
     };
-    // Its number may become somebody else's.
-    heir.pid.store(0, Relaxed);
-    if heir.state.load(Acquire) == shm::HEIR_LEAVES {
-        return heir.state.store(shm::HEIR_NONE, Release);
-    }
-    if heir.state.swap(shm::HEIR_FAILED, Release) == shm::HEIR_LISTENS
-        && header.finish.load(Relaxed) == 0
-    {
+    // Its number may become somebody else's. One that has failed said so itself, and its place may be wanted again by now.
+    let _ = heir.pid.compare_exchange(pid as u32, 0, Relaxed, Relaxed);
+    let becomes = |from, to| {
+        heir.state
+            .compare_exchange(from, to, Release, Relaxed)
+            .is_ok()
+    };
+    becomes(shm::HEIR_LEAVES, shm::HEIR_NONE);
+    becomes(shm::HEIR_BEGINS, shm::HEIR_FAILED);
+    if becomes(shm::HEIR_LISTENS, shm::HEIR_FAILED) && header.finish.load(Relaxed) == 0 {
         header.lose(lost::SERVICE_DIED);
     }
 }
@@ -1301,8 +1303,8 @@ fn take_on(of: u32) -> std::io::Result<u32> {
 /// Descriptors for which a service has room from the start, 8 bytes each: a few for each thread of its lanes, and a tree's worth of open files.
 const DESCRIPTORS: i32 = 1023;
 
-/// What a service's process does first. Of the runner's descriptors it has these and its socket. It ends when the program has; of the signals only SIGTERM reaches it. Nobody but root may look into it, whoever
-/// has the same user: it knows the names of all programs' files.
+/// What a service's process does first. Of the runner's descriptors it has these and its socket. It ends when the program has; of the signals only SIGTERM
+/// reaches it. Nobody but root may look into it, whoever has the same user: it knows the names of all programs' files.
 fn begin_to_serve(shared: &Shared, runner: u32, kept: impl Iterator<Item = i32>) {
     let mut blocked = all_signals();
     // SAFETY: a valid set; the default action ends the service, which costs the speed-up only.
