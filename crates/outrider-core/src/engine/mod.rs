@@ -385,18 +385,7 @@ impl Engine {
     pub fn share(&self, device: DeviceId, sharing: Sharing) {
         let bounds = self.shared.settings.in_flight;
         let mut state = self.shared.lock();
-        let d = state.device(device, bounds);
-        // A sweep goes by what lies in its queue: with less there the head moves half as often again, and nobody reads sooner.
-        let sharing = match d.in_order {
-            true => Sharing::Exclusive,
-            false => sharing,
-        };
-        if d.sharing != sharing {
-            d.sharing = sharing;
-            // What arrived beside others, and what without, says nothing of either, nor does what is on its way.
-            (d.span, d.before) = (None, (0, 0.0));
-            d.mixed = d.in_flight_bytes;
-        }
+        state.device(device, bounds).set_sharing(sharing);
     }
 
     /// Whether a device is given nothing more for a moment, so that all that is on its way arrives.

@@ -61,6 +61,8 @@ pub(super) struct Device {
     /// Bytes of the lane on their way, and how often any were asked for.
     pub(super) lane_bytes: u64,
     pub(super) entered: u64,
+    /// How often they had been when it was last known who else reads there.
+    pub(super) known: u64,
     /// Since when something was on its way all the time, and the requests and bytes that have arrived since.
     pub(super) busy: Option<(Moment, u64, u64)>,
     /// Bytes issued since nothing was in flight.
@@ -136,6 +138,10 @@ const GROUP_BYTES: u64 = 128 << 10;
 const GROUPS: u64 = 4;
 const GROUP_REQUESTS: usize = 64;
 
+/// Calls of the lane that are made as if somebody else read there, while it is not known whether anybody does: who makes a read in the time of four of these is seen
+/// meanwhile. With 32 he met more, and a tree on a network disk came no sooner.
+const BEGINNING: u64 = 64;
+
 impl State {
     /// A device, new if it was not known; `bounds` of the bytes in flight.
     pub(super) fn device(&mut self, id: DeviceId, bounds: (u64, u64)) -> &mut Device {
@@ -153,6 +159,7 @@ impl State {
                     in_flight_bytes: 0,
                     lane_bytes: 0,
                     entered: 0,
+                    known: 0,
                     busy: None,
                     unbroken: 0,
                     held: false,
@@ -615,6 +622,25 @@ impl Device {
         }
     }
 
+    /// Who else reads from it.
+    pub(super) fn set_sharing(&mut self, sharing: Sharing) {
+        // A sweep goes by what lies in its queue: with less there the head moves half as often again, and nobody reads sooner.
+        let sharing = match self.in_order {
+            true => Sharing::Exclusive,
+            false => sharing,
+        };
+        if self.sharing == sharing {
+            return;
+        }
+        if matches!(self.sharing, Sharing::Exclusive | Sharing::Shared) {
+            self.known = self.entered;
+        }
+        self.sharing = sharing;
+        // What arrived beside others, and what without, says nothing of either, nor does what is on its way.
+        (self.span, self.before) = (None, (0, 0.0));
+        self.mixed = self.in_flight_bytes;
+    }
+
     /// The kernel has so many bytes in flight for a stream of long reads, and for all streams, where nobody runs ahead of them.
     pub(super) fn match_kernel(&mut self, bytes: u64, streaming: u64) {
         self.streaming = streaming.min(self.bounds.1);
@@ -664,6 +690,9 @@ impl Device {
             _ if streams => Holder::Walks.share(self.bound()),
             // The walking program may have a window of its own on its way.
             Sharing::Shared => self.bound() / 2,
+            Sharing::Unknown | Sharing::Suspected if self.entered < self.known + BEGINNING => {
+                self.bound().min(self.beside_others() / 2)
+            }
             Sharing::Unknown | Sharing::Suspected => self.bound(),
         }
     }
@@ -747,6 +776,7 @@ mod tests {
         let d = state.device(DeviceId(1), (256 << 10, 16 << 20));
         d.allowed = InFlight::new(2 << 20..2 << 20);
         d.sharing = sharing;
+        d.entered = BEGINNING;
         d.queued_bytes = 8 << 20;
         d.queues[0].extend((0..64).map(|k| Request {
             handle: handle.clone(),
@@ -788,6 +818,27 @@ mod tests {
             d.match_kernel(0, 0);
             d.allowed = InFlight::new(bounds.0..bounds.1);
             assert_eq!(d.bound(), before);
+        }
+    }
+
+    /// B15, DR7: a walk begins as beside somebody, each time that it is not known any more who is there, and not for long where nobody finds out.
+    #[test]
+    fn a_lane_begins_as_beside_others() {
+        let mut state = State::default();
+        let d = state.device(DeviceId(1), (256 << 10, 16 << 20));
+        let [beside, unknown] = [16 << 10, 512 << 10];
+        let found = [Sharing::Exclusive, Sharing::Shared];
+        for before in found {
+            d.set_sharing(before);
+            d.set_sharing(Sharing::Unknown);
+            assert_eq!(d.bound_of_lane(), beside);
+            d.entered += BEGINNING - 1;
+            d.set_sharing(Sharing::Suspected);
+            assert_eq!(d.bound_of_lane(), beside);
+            d.entered += 1;
+            assert_eq!(d.bound_of_lane(), unknown);
+            d.set_sharing(Sharing::Unknown);
+            assert_eq!(d.bound_of_lane(), unknown);
         }
     }
 
