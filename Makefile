@@ -159,7 +159,7 @@ wheel:
 COMPLETIONS := share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
 PLACES := bin include lib/systemd/system share/man/man1 share/man/man3 share/outrider/python/outrider $(COMPLETIONS)
 PLUGIN ?= $(RELEASE)/../plugins/outrider_sqlite.so
-# Those for programs, found by name (`outrider run --plugin du`); packages leave them out.
+# Those for programs, found by name (`outrider run --plugin du`). The archive leaves them out: they need as late a glibc as the machine has that built them.
 PROGRAM_PLUGINS ?= $(wildcard $(RELEASE)/../plugins/outrider_du.so $(RELEASE)/../plugins/outrider_cp.so)
 ROOT_PREFIX := $(DESTDIR)$(PREFIX)
 ROOT_LIBDIR := $(DESTDIR)$(LIBDIR)

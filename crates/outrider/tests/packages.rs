@@ -59,29 +59,32 @@ const MAINTAINER: &str = "packager@example.org";
 
 const FOR_DEBS: &[&str] = &["dh", "dh_dkms", "dpkg-buildpackage", "make", "cc"];
 
+/// Makes the plug-ins, once: where they are.
+fn plugins() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let out = scratch().join("plugins");
+        for directory in ["plugins/sqlite", "plugins/programs"] {
+            let mut make = Command::new("make");
+            make.args(["-s", "-C", directory]);
+            make.arg(format!("OUT={}", out.display()));
+            done(make.current_dir(repository()));
+        }
+        out
+    })
+}
+
 /// Makes Debian's packages of the build, once.
 fn debs() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
         let out = scratch().join("debs");
-        let plugin = out.join("outrider_sqlite.so");
-        let make = ["-s", "-C", "plugins/sqlite"];
-        let sqlite = format!("OUT={}", out.display());
-        let plugin_made = Command::new("make")
-            .args(make)
-            .arg(sqlite)
-            .current_dir(repository())
-            .output();
-        assert!(
-            plugin_made.as_ref().unwrap().status.success(),
-            "{plugin_made:?}"
-        );
         let mut command = Command::new(repository().join("packaging/deb"));
         command
             .arg(VERSION)
             .arg(release())
             .arg(&out)
-            .env("PLUGIN", plugin)
+            .env("PLUGINS", plugins())
             .env("DEBFULLNAME", "A Packager")
             .env("DEBEMAIL", MAINTAINER);
         done(&mut command);
@@ -322,9 +325,9 @@ fn rpm_packages_install_run_and_go() {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut make = Command::new(repository().join("packaging/rpm"));
     make.arg(VERSION).arg(release()).arg(work.join("made"));
-    let said = done(make.env("PATH", path));
+    let said = done(make.env("PATH", path).env("PLUGINS", plugins()));
     let packages: Vec<&str> = said.lines().filter(|l| l.ends_with(".rpm")).collect();
-    assert_eq!(packages.len(), 3, "{said}");
+    assert_eq!(packages.len(), 4, "{said}");
 
     let root = work.join("root");
     let rpm = |words: &[&str]| {
@@ -335,13 +338,13 @@ fn rpm_packages_install_run_and_go() {
     };
     fs::create_dir(&root).unwrap();
     rpm(&[&["-i", "--nodeps"][..], &packages].concat());
-    rpm(&[
-        "-V",
-        "--nodeps",
+    let names = [
         "outrider",
         "outrider-libs",
         "outrider-devel",
-    ]);
+        "outrider-plugins",
+    ];
+    rpm(&[&["-V", "--nodeps"][..], &names].concat());
     let version = rpm(&["-q", "--queryformat", "%{VERSION}", "outrider"]);
     assert_eq!(version, VERSION);
     let needs = rpm(&["-q", "--requires", "outrider"]);
@@ -358,7 +361,14 @@ fn rpm_packages_install_run_and_go() {
     assert_eq!(report["lost"].as_array().map(Vec::len), Some(0), "{report}");
     assert_eq!(report["processes"][0]["bytes_read"], 1 << 20, "{report}");
 
-    rpm(&["-e", "outrider", "outrider-devel", "outrider-libs"]);
+    let mut run = Command::new(root.join("usr/bin/outrider"));
+    run.args([
+        "run", "--plugin", "du", "--", "du", "-s", "--inodes", "made",
+    ]);
+    let count = fs::read_dir(work.join("made")).unwrap().count() + 1;
+    assert_eq!(printed(run.current_dir(&work)), format!("{count}\tmade\n"));
+
+    rpm(&[&["-e"][..], &names].concat());
     let usr = root.join("usr");
     let mut left = Command::new("find");
     let left = printed(
@@ -513,6 +523,8 @@ fn the_other_packages_do_what_they_are_for() {
         "liboutrider-dev",
         "outrider-lab",
         "outrider-sqlite",
+        "outrider",
+        "outrider-plugins",
     ];
     for package in packages {
         root.bring(&deb(package));
@@ -587,6 +599,10 @@ fn the_other_packages_do_what_they_are_for() {
     let query = "CREATE TABLE t(a); INSERT INTO t VALUES(35); SELECT a FROM t;";
     let script = format!("rm -f d; sqlite3 d '.load outrider_sqlite' '{query}'");
     assert_eq!(printed(&mut root.user(&script)), "35\n");
+    let copied = printed(&mut root.user(
+        "mkdir from && echo copied > from/f && outrider run --plugin cp -- cp -r from e && outrider run --plugin du -- du -s --inodes e && cat e/f",
+    ));
+    assert_eq!(copied, "2\te\ncopied\n");
     let lab = printed(&mut root.user("outrider-lab --version"));
     assert_eq!(lab, format!("outrider-lab {VERSION}\n"));
 
@@ -623,6 +639,7 @@ fn lintian_has_nothing_to_say() {
         "liboutrider-dev",
         "outrider-lab",
         "outrider-sqlite",
+        "outrider-plugins",
         "outrider-dkms",
     ];
     for package in packages {
