@@ -600,6 +600,11 @@ impl Shared {
         self.lock().device(device, self.settings.in_flight).model
     }
 
+    fn bound_of_lane(&self, device: DeviceId) -> u64 {
+        let bounds = self.settings.in_flight;
+        self.lock().device(device, bounds).bound_of_lane()
+    }
+
     fn notes(&self) -> &Notes {
         (*self.notes).as_ref()
     }

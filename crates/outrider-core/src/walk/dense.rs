@@ -191,6 +191,8 @@ pub(super) struct Bounds {
     pub(super) room: u64,
     /// … and once all that is ahead was read.
     pub(super) grant: u64,
+    /// Bytes that may be on their way at once of all that is fetched so.
+    pub(super) together: u64,
     /// The device answers in so many µs, and delivers so many bytes/µs.
     pub(super) latency_us: f64,
     pub(super) bandwidth: f64,
@@ -403,7 +405,9 @@ impl DenseDirectories {
             };
             let verdict = self.seen.decide(case, price, bounds.share);
             self.verdict = Some(verdict);
-            let trial = self.calls.to_try();
+            // Two that wait for each other because of who else reads say nothing of the device.
+            let fit = (bounds.together / each).max(1) as usize;
+            let trial = self.calls.to_try().map(|calls| calls.min(fit));
             (self.due, self.at_once) = match (verdict, trial) {
                 (Verdict::Buy(files) | Verdict::Hurry(files), Some(trial)) => {
                     (trial.min(files as usize), trial)
@@ -564,22 +568,27 @@ mod tests {
         next_us: f64,
         /// It does several at once, as far as their bytes leave room on the way; otherwise one after the other.
         parallel: bool,
+        /// Until then, µs, it isn't known that nobody else reads there, and what is fetched waits for what is on its way.
+        known_us: f64,
     }
 
     const REMOTE: Device = Device {
         file_us: 1100.0,
         next_us: 1100.0,
         parallel: true,
+        known_us: 0.0,
     };
     const NVME: Device = Device {
         file_us: 200.0,
         next_us: 200.0,
         parallel: true,
+        known_us: 0.0,
     };
     const DISK: Device = Device {
         file_us: 14_000.0,
         next_us: 3_000.0,
         parallel: false,
+        known_us: 0.0,
     };
     /// Bytes/µs.
     const BANDWIDTH: f64 = 1000.0;
@@ -651,9 +660,11 @@ mod tests {
                 (true, None) => read(now, key.ino, &mut busy) + CACHED_US,
             };
             loop {
+                let known = now >= device.known_us;
                 let bounds = Bounds {
                     room: grant.saturating_sub(dense.held()),
                     grant,
+                    together: if known { u64::MAX } else { SIZE / 4 },
                     latency_us: 200.0,
                     bandwidth: BANDWIDTH,
                     share: 0.05,
@@ -663,7 +674,9 @@ mod tests {
                 fetched += wanted.len();
                 for wanted in &wanted {
                     let key = wanted.place.key();
-                    coming.push((read(now, key.ino, &mut busy), now, key));
+                    let before = coming.iter().map(|c| c.0);
+                    let before = before.filter(|_| !known).fold(now, f64::max);
+                    coming.push((read(before, key.ino, &mut busy), now, key));
                 }
                 coming.sort_by(|a, b| b.0.total_cmp(&a.0));
                 let Some((end, begun, key)) = coming.pop_if(|c| c.0 <= now) else {
@@ -701,6 +714,22 @@ mod tests {
                 assert!(done.gain() > least, "{} of {least}", done.gain());
                 assert!(done.fetched as u64 > all / 2);
             }
+        }
+    }
+
+    /// B11: what is found out of a device while others may read there is nothing that its room is judged by later.
+    #[test]
+    fn a_device_is_tried_once_it_is_known_who_reads_there() {
+        let tree = tree(1, 6000);
+        for (device, least) in [(REMOTE, 3.8), (NVME, 1.5)] {
+            let known_us = 700.0 * device.file_us;
+            let done = open(
+                Device { known_us, ..device },
+                &tree,
+                shuffled(6000),
+                u64::MAX,
+            );
+            assert!(done.gain() > least, "{} of {least}", done.gain());
         }
     }
 

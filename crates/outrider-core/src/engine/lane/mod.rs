@@ -446,6 +446,11 @@ impl Lane {
         self.0.engine.model(device)
     }
 
+    /// Bytes that the lane may have on their way at once from a device, as far as others may wait for them.
+    pub fn bound(&self, device: DeviceId) -> u64 {
+        self.0.engine.bound_of_lane(device)
+    }
+
     /// What the calling thread reads on a client's behalf is counted by what this yields.
     pub fn thread(&self) -> Thread {
         self.0.lane.thread()

@@ -94,6 +94,7 @@ impl Guide {
         Bounds {
             room: grant.saturating_sub(self.held_dense()),
             grant,
+            together: self.lane.bound(device),
             latency_us: model.latency_us,
             bandwidth: model.bandwidth,
             share: self.share,
