@@ -303,7 +303,9 @@ impl Copying {
         let local = local();
         if let Some(local) = local {
             local.copies.fetch_add(1, Ordering::SeqCst);
-            turn(MOMENT, || local.handing.load(Ordering::SeqCst) == 0);
+            turn(MOMENT.load(Ordering::Relaxed), || {
+                local.handing.load(Ordering::SeqCst) == 0
+            });
         }
         Copying(local)
     }
@@ -545,6 +547,7 @@ fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
     let reserve = if strict { PROC_BYTES_USED } else { 0 };
     let free = part(HANDED).unwrap_or(null_mut());
     REAL_TIME.store(is_real_time(), Ordering::Relaxed);
+    time_moment();
     mapped::was_copied();
     let made = handover::memory(shm::NAME, PROC_BYTES, reserve, free);
     let Ok((fd, at)) = made else {
@@ -969,8 +972,27 @@ impl Emptied {
     }
 }
 
-/// Turns of a loop: some tens of milliseconds.
-const MOMENT: u32 = 500_000;
+/// What is waited for a service at most that is about to answer, where the kernel may not be asked for time: turns of a loop, some 30 ms.
+static MOMENT: AtomicU32 = AtomicU32::new(SHORTEST_MOMENT);
+/// The same on processors that take longest for a turn, 60 ns.
+const SHORTEST_MOMENT: u32 = 500_000;
+
+/// Sees how many turns that are here. Where this thread was taken off its processor meanwhile they stay as few as anywhere.
+fn time_moment() {
+    const MOMENT_NS: i64 = 30_000_000;
+    /// 4 to 15 µs.
+    const TURNS: u32 = 256;
+    let now = || {
+        let (s, ns) = raw::clock(libc::CLOCK_MONOTONIC);
+        s * 1_000_000_000 + ns
+    };
+    let began = now();
+    turn(TURNS, || false);
+    let took = (now() - began).max(1);
+    let turns = MOMENT_NS * i64::from(TURNS) / took;
+    let turns = turns.clamp(SHORTEST_MOMENT.into(), (8 * SHORTEST_MOMENT).into());
+    MOMENT.store(turns as u32, Ordering::Relaxed);
+}
 
 /// Waits so many turns of a loop at most, asking the kernel nothing; whether it is over then.
 #[inline]
@@ -1031,7 +1053,7 @@ pub fn let_go() {
     if is_silent(proc) {
         return;
     }
-    turn(MOMENT, || {
+    turn(MOMENT.load(Ordering::Relaxed), || {
         let done = proc.release_done.load(Ordering::Acquire);
         done.wrapping_sub(wanted) as i32 >= 0 || proc.closed.load(Ordering::Relaxed) != 0
     });

@@ -85,6 +85,7 @@ pub fn of_privileges(option: c_int, what: usize) {
 
 /// Before setns(2): of any kind, if that is 0.
 fn entering(kind: c_int) {
+    crate::exec::moved();
     if kind == 0 || kind & libc::CLONE_NEWNET != 0 {
         rights::leave_network();
     }
@@ -92,8 +93,15 @@ fn entering(kind: c_int) {
     of_thread();
 }
 
+/// Something is about to be mounted.
+pub fn mounts() {
+    crate::exec::moved();
+    paths();
+}
+
 /// The root directory is another one.
 fn root() {
+    crate::exec::moved();
     rights::change_of_thread();
     paths();
     restrict();
@@ -259,11 +267,8 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         }
         libc::SYS_setns => entering(b as c_int),
         libc::SYS_chroot | libc::SYS_pivot_root => root(),
-        libc::SYS_chdir
-        | libc::SYS_fchdir
-        | libc::SYS_mount
-        | libc::SYS_move_mount
-        | libc::SYS_mount_setattr => paths(),
+        libc::SYS_chdir | libc::SYS_fchdir => paths(),
+        libc::SYS_mount | libc::SYS_move_mount | libc::SYS_mount_setattr => mounts(),
         libc::SYS_unlinkat | libc::SYS_renameat2 => unlinking(),
         libc::SYS_mkdirat
         | libc::SYS_mknodat

@@ -123,10 +123,13 @@ pub fn start() {
     }
 }
 
-/// Nothing is looked at any more: a filter of system calls stands over this process, or will.
+/// Paths may lead elsewhere since nothing may be asked any more.
+static MOVED: AtomicBool = AtomicBool::new(false);
+
+/// The root directory is another one, or something was mounted: the library may not be found where it was.
 #[cold]
-pub fn disable() {
-    LIBRARY.store(core::ptr::null_mut(), Relaxed);
+pub fn moved() {
+    MOVED.store(true, Relaxed);
 }
 
 /// Before chroot(2): where the library isn't below that directory, what is started there has none. It is told now, because nothing of
@@ -360,21 +363,25 @@ pub enum Program {
     Searched(Text),
 }
 
-/// Makes a call that starts a program, with the environment that the program is to have.
+/// Makes a call that starts a program, with the environment that the program is to have. `executes`: the call is execve(2), of this process.
 ///
 /// # Safety
 /// What the call that is hooked demands of its arguments.
 #[inline(never)]
 unsafe fn with_environment(
-    program: Program,
+    (program, executes): (Program, bool),
     arguments: Texts,
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
-    let Some(own) = own().filter(|_| !attach::is_filtered()) else {
+    let Some(own) = own() else {
         return call(environment);
     };
-    if !plausible(environment) || !are_strings(environment) {
+    let asks = !attach::is_filtered();
+    if !asks && !(MOVED.load(Relaxed) && executes)
+        || !plausible(environment)
+        || asks && !are_strings(environment)
+    {
         return call(environment);
     }
     // SAFETY: an array that ends with a null pointer, of C strings.
@@ -385,7 +392,11 @@ unsafe fn with_environment(
             return call(environment);
         };
         let traced = variable(environment, TRACE).is_some();
-        let all = !traced && readable(own, entry) && takes(program, arguments, entry);
+        let all = match asks {
+            true => !traced && readable(own, entry) && takes(program, arguments, entry),
+            false if is_hidden(own, entry) => false,
+            false => return call(environment),
+        };
         if all {
             let answer = call(environment);
             if !is_too_big(answer) {
@@ -413,7 +424,7 @@ unsafe fn with_environment(
             128..256 => with_room::<Text, 256>(make),
             256..512 => with_room::<Text, 512>(make),
             512..1024 => with_room::<Text, 1024>(make),
-            1024..VARIABLES if is_guest() => with_room::<Text, VARIABLES>(make),
+            1024..VARIABLES if is_guest() || !asks => with_room::<Text, VARIABLES>(make),
             1024..VARIABLES => match mapped::map(size_of::<[Text; VARIABLES]>()) {
                 Some(at) => {
                     // SAFETY: room for so many, which is nobody else's, until it is given back.
@@ -534,6 +545,41 @@ fn readable(own: Own, entry: Entry) -> bool {
         attach::lose(lost::LIBRARY);
     }
     there
+}
+
+/// Whether the dynamic linker won't find what LD_PRELOAD has of ours, where a filter of system calls may kill for any but the one that is about to be made. That one is
+/// made for what lies below the library, where there is never anything: the answer tells whether the library itself is there.
+#[cold]
+#[inline(never)]
+fn is_hidden(own: Own, entry: Entry) -> bool {
+    let name = match entry {
+        Entry::Library => own.library,
+        Entry::Filter => own.filter.unwrap_or(own.library),
+    };
+    let mut path = [const { MaybeUninit::<u8>::uninit() }; PATH];
+    let parts = [name.to_bytes(), b"/-\0"];
+    if parts.map(<[u8]>::len).iter().sum::<usize>() > PATH {
+        return false;
+    }
+    for (to, from) in path.iter_mut().zip(parts.into_iter().flatten()) {
+        to.write(*from);
+    }
+    let path: Text = path.as_ptr().cast();
+    let [arguments, environment] = [[path, null()], [null(); 2]];
+    // SAFETY: a C string, and arrays of such that end with a null pointer. What lies below a file can't be executed.
+    let answer = unsafe {
+        let [arguments, environment] = [&arguments, &environment].map(|a| a.as_ptr() as usize);
+        raw::syscall6(
+            libc::SYS_execve,
+            path as usize,
+            arguments,
+            environment,
+            0,
+            0,
+            0,
+        )
+    };
+    -answer as c_int == libc::ENOENT
 }
 
 /// Whether the program takes the library, or doesn't look for it.
@@ -678,12 +724,40 @@ fn own_environment() -> Texts {
     unsafe { environ.load(Relaxed).cast_const() }
 }
 
-/// Has this process become another program, by a call that only returns when it could not: what the service has open because of it is let go of before.
+/// Has this process become another program by execve(2).
 ///
 /// # Safety
 /// As for [`with_environment`].
 unsafe fn become_another(
     program: Program,
+    arguments: Texts,
+    environment: Texts,
+    call: &dyn Fn(Texts) -> c_long,
+) -> c_long {
+    // SAFETY: the caller's promise.
+    unsafe { end_and_start((program, true), arguments, environment, call) }
+}
+
+/// The same by execveat(2).
+///
+/// # Safety
+/// As for [`with_environment`].
+unsafe fn become_another_at(
+    program: Program,
+    arguments: Texts,
+    environment: Texts,
+    call: &dyn Fn(Texts) -> c_long,
+) -> c_long {
+    // SAFETY: the caller's promise.
+    unsafe { end_and_start((program, false), arguments, environment, call) }
+}
+
+/// Has this process become another program, by a call that only returns when it could not: what the service has open because of it is let go of before.
+///
+/// # Safety
+/// As for [`with_environment`].
+unsafe fn end_and_start(
+    program: (Program, bool),
     arguments: Texts,
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
@@ -724,14 +798,6 @@ starts! {
     execve(path: Text, arguments: Texts, environment: Texts):
         Program::At(libc::AT_FDCWD, path), arguments, environment
         => |environment| real::execve(path, arguments, environment);
-    /// See execveat(2).
-    execveat(dir: c_int, path: Text, arguments: Texts, environment: Texts, flags: c_int):
-        by_descriptor(dir, path, flags), arguments, environment
-        => |environment| real::execveat(dir, path, arguments, environment, flags);
-    /// See fexecve(3).
-    fexecve(fd: c_int, arguments: Texts, environment: Texts):
-        Program::Open(fd), arguments, environment
-        => |environment| real::fexecve(fd, arguments, environment);
     /// See execv(3).
     execv(path: Text, arguments: Texts):
         Program::At(libc::AT_FDCWD, path), arguments, own_environment()
@@ -752,6 +818,18 @@ starts! {
         => |environment| real::execvpe(name, arguments, environment);
 }
 
+starts! {
+    become_another_at:
+    /// See execveat(2).
+    execveat(dir: c_int, path: Text, arguments: Texts, environment: Texts, flags: c_int):
+        by_descriptor(dir, path, flags), arguments, environment
+        => |environment| real::execveat(dir, path, arguments, environment, flags);
+    /// See fexecve(3).
+    fexecve(fd: c_int, arguments: Texts, environment: Texts):
+        Program::Open(fd), arguments, environment
+        => |environment| real::fexecve(fd, arguments, environment);
+}
+
 /// Starts another program beside this one.
 ///
 /// # Safety
@@ -764,7 +842,7 @@ unsafe fn start_another(
 ) -> c_long {
     attach::starting();
     // SAFETY: the caller's promise.
-    unsafe { with_environment(program, arguments, environment, call) }
+    unsafe { with_environment((program, false), arguments, environment, call) }
 }
 
 starts! {
@@ -818,7 +896,7 @@ pub unsafe fn by_number(
                 c as Texts,
                 &|environment| real::syscall(number, a, b, environment as usize, d, e, 0),
             )),
-            libc::SYS_execveat => Some(become_another(
+            libc::SYS_execveat => Some(become_another_at(
                 by_descriptor(a as c_int, b as Text, e as c_int),
                 c as Texts,
                 d as Texts,

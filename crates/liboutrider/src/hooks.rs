@@ -480,7 +480,7 @@ hook! {
     }
     /// See mount(2).
     mount (from: *const c_char, to: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) -> c_int {
-        changes::paths();
+        changes::mounts();
         let _away = mounting(flags);
         // SAFETY: the caller's arguments, unchanged.
         unsafe { real::mount(from, to, kind, flags, data) }
@@ -511,7 +511,6 @@ hook! {
 #[cold]
 fn confining() {
     rights::confine();
-    exec::disable();
     graphs::disable();
 }
 

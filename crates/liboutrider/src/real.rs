@@ -1,8 +1,8 @@
 //! The functions that the hooks stand before.
 //!
 //! Each is looked up once, in the constructor, as dlsym(RTLD_NEXT) would find it ([`symbols::Behind`]), so that
-//! another preloaded library below us keeps its say. A call that comes before that (from an earlier library's constructor) goes
-//! straight to the system call; for the buffered streams, which have no system call, it is looked up then.
+//! another preloaded library below us keeps its say. A function that is called before that is looked up then: the constructors of
+//! all libraries that the program needs run earlier than ours.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -34,14 +34,20 @@ macro_rules! word {
 /// Functions that are a system call: name(arguments) -> result, and the call with its arguments.
 macro_rules! syscalls {
     ($($name:ident ($($a:ident: $t:ty),*) -> $r:ty = $n:ident ($($e:expr),*);)*) => {
-        /// The system calls themselves, until the C library's functions are found.
+        /// What is called until all are found: the function, or the system call itself where there is none.
         mod call {
             #![allow(non_snake_case)]
-            use super::{answer, c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t, syscall6};
+            use super::{address, answer, early, c_char, c_int, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t, syscall6};
             $(
                 #[cold]
                 #[allow(clippy::too_many_arguments)]
                 pub unsafe extern "C" fn $name($($a: $t),*) -> $r {
+                    if let Some(f) = early(&address::$name, concat!(stringify!($name), "\0")) {
+                        // SAFETY: f is the next function of this name; the signature is the C library's.
+                        return unsafe {
+                            core::mem::transmute::<*mut (), unsafe extern "C" fn($($t),*) -> $r>(f)($($a),*)
+                        };
+                    }
                     let mut args = [0usize; 6];
                     let given: &[usize] = &[$(word!($e)),*];
                     for (to, from) in args.iter_mut().zip(given) {
@@ -63,7 +69,7 @@ macro_rules! syscalls {
             #[allow(clippy::too_many_arguments)]
             pub unsafe fn $name($($a: $t),*) -> $r {
                 let f = address::$name.load(Ordering::Relaxed);
-                // SAFETY: f is the system call's or what dlsym found for this name; the signature is the C library's.
+                // SAFETY: f is what dlsym found for this name, or as above; the signature is the C library's.
                 unsafe {
                     core::mem::transmute::<*mut (), unsafe extern "C" fn($($t),*) -> $r>(f)($($a),*)
                 }
@@ -151,6 +157,15 @@ jumps! { longjmp _longjmp siglongjmp __longjmp_chk }
 #[inline(never)]
 fn find(to: &AtomicUsize, name: &'static str) {
     to.store(found(name), Ordering::Relaxed);
+}
+
+/// The next function of this name before the constructor, which is kept. Nobody else is asked: the C library's allocator may be what calls.
+#[cold]
+#[inline(never)]
+fn early(to: &AtomicPtr<()>, name: &'static str) -> Option<*mut ()> {
+    let next = core::ptr::with_exposed_provenance_mut(symbols::next(c_name(name))?);
+    to.store(next, Ordering::Relaxed);
+    Some(next)
 }
 
 /// The address of the next function of this name, 0 for none.

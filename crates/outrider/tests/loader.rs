@@ -308,6 +308,62 @@ fn locks_on_what_is_executed_stay() {
     }
 }
 
+/// SPEC B11: another library that is preloaded keeps its say from the first call on, before ours or behind it: also in the constructors of libraries that a
+/// program needs, which come before ours.
+#[test]
+fn other_preloaded_libraries_keep_their_say() {
+    let dir = fresh("other_preloaded_libraries_keep_their_say");
+    fs::write(dir.join("f"), "content").unwrap();
+    let object = |output: &str, flags: &[&str]| {
+        let flags = [&["-O1"][..], flags].concat();
+        compile("redirects", output, &flags)
+    };
+    let shared = ["-shared", "-fPIC"];
+    let redirects = object(
+        "libredirects.so",
+        &[&shared[..], &["-DREDIRECTS", "-ldl"]].concat(),
+    );
+    let needed = object("libredirected.so", &[&shared[..], &["-DNEEDED"]].concat());
+    let place = needed.parent().unwrap().display().to_string();
+    let (l, path) = (format!("-L{place}"), format!("-Wl,-rpath,{place}"));
+    let program = object(
+        "redirected",
+        &[&l, "-Wl,--no-as-needed", "-lredirected", &path],
+    );
+    for list in ["$LD_PRELOAD:$0", "$0:$LD_PRELOAD"] {
+        let script = format!("REDIRECTED=f LD_PRELOAD={list} exec $1");
+        let (own, program) = (redirects.to_str().unwrap(), program.to_str().unwrap());
+        let argv = ["sh", "-c", &script, own, program];
+        let (plain, _) = run(None, &dir, &argv);
+        let (_, said, _) = seen(&plain);
+        assert!(said.contains("needed: 7 content"), "{said}");
+        assert_eq!(seen(&run(Some(&outrider()), &dir, &argv).0), seen(&plain));
+    }
+}
+
+/// SPEC B11: where a program that nothing is asked of any more has hidden the library from the one that it becomes, that one is started without, and otherwise with it.
+#[test]
+fn what_hides_the_library_is_seen() {
+    let name = "what_hides_the_library_is_seen";
+    if !is_root() {
+        return skip_unprivileged(name, "mounting needs root");
+    }
+    let dir = fresh(name);
+    let hides = program("hides_library");
+    let hides = hides.to_str().unwrap();
+    for when in ["neither", "announced", "filtered"] {
+        let script = "echo ${LD_PRELOAD+with it}";
+        for (what, with) in [("library", ""), ("another", "with it")] {
+            let argv = [hides, when, what, "/bin/sh", "-c", script];
+            let (plain, _) = run(None, &dir, &argv);
+            assert_eq!(seen(&plain), (Some(0), String::new(), String::new()));
+            let (ours, _) = run(Some(&outrider()), &dir, &argv);
+            let said = (Some(0), with.to_owned(), String::new());
+            assert_eq!(seen(&ours), said, "{when} {what}");
+        }
+    }
+}
+
 /// E: whoever has the dynamic linker list what a program loads, doesn't find us there, and finds what others have put into LD_PRELOAD.
 #[test]
 fn the_list_of_loaded_objects_is_the_programs() {
