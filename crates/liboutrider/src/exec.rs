@@ -378,10 +378,8 @@ unsafe fn with_environment(
         return call(environment);
     };
     let asks = !attach::is_filtered();
-    if !asks && !(MOVED.load(Relaxed) && executes)
-        || !plausible(environment)
-        || asks && !are_strings(environment)
-    {
+    let looks = asks || executes && MOVED.load(Relaxed);
+    if !looks || !plausible(environment) || asks && !are_strings(environment) {
         return call(environment);
     }
     // SAFETY: an array that ends with a null pointer, of C strings.

@@ -292,7 +292,6 @@ pub fn all_end(proc: &Proc) {
             && slot.flags.load(Relaxed) & FLAG_RESIDENT != 0
         {
             count_passed(proc, slot, count, count.whose.load(Relaxed));
-            count.given.store(count.left.load(Relaxed), Relaxed);
         }
     }
 }
@@ -301,6 +300,10 @@ fn count_passed(proc: &Proc, slot: &Slot, count: &Count, name: u64) {
     proc.resident_reads.fetch_add(count.passed(name), Relaxed);
     proc.resident_bytes
         .fetch_add(count.bytes_passed(slot, name), Relaxed);
+    if count.whose.load(Relaxed) == name {
+        // Once: a descriptor is closed, and then the process ends.
+        count.given.store(count.left.load(Relaxed), Relaxed);
+    }
 }
 
 /// What of a range is in the page cache.

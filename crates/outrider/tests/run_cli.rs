@@ -1022,6 +1022,25 @@ fn cached_reads_are_counted_as_they_were() {
             assert_eq!(read, Some(expected), "{size} {argv:?}: {report:#}");
         }
     }
+    // So they are where the service hears of the process, and once where a descriptor is closed before the end.
+    let cold = dir.join("cold");
+    fs::write(&cold, vec![1; 1 << 20]).unwrap();
+    let script = "import os
+c = os.open('cold', os.O_RDONLY)
+while os.read(c, 65536): pass
+f = os.open('file', os.O_RDONLY)
+for i in range(1500): os.read(f, 5000)
+os.close(f)";
+    for _ in 0..3 {
+        support::make_cold(&cold);
+        let argv = ["python3", "-IS", "-c", script];
+        let output = outrider_run(&dir, &["--report=r.json"], &argv).output();
+        assert!(output.unwrap().status.success());
+        let report = fs::read(dir.join("r.json")).unwrap();
+        let report: Value = serde_json::from_slice(&report).unwrap();
+        let read = report["processes"][0]["bytes_read"].as_u64();
+        assert_eq!(read, Some((1 << 20) + 1500 * 5000), "{report:#}");
+    }
 }
 
 /// A report that can't be written is a line on standard error, and a pipe for it keeps nobody waiting: the program ends as it does otherwise.
