@@ -577,7 +577,7 @@ fn is_hidden(own: Own, entry: Entry) -> bool {
             0,
         )
     };
-    -answer as c_int == libc::ENOENT
+    matches!(-answer as c_int, libc::ENOENT | libc::EACCES | libc::ELOOP)
 }
 
 /// Whether the program takes the library, or doesn't look for it.
