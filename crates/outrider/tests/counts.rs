@@ -1781,8 +1781,8 @@ fn warm_reads_in_physical_order() {
         let line = format!("{} warm {}", outrider().display(), path.display());
         let output = Command::new("script")
             .args(["-qec", &line, "/dev/null"])
-            // On others there are no such characters.
-            .env("LC_ALL", "C.UTF-8")
+            // On others there are no such characters, or no line is written anew.
+            .envs([("LC_ALL", "C.UTF-8"), ("TERM", "xterm")])
             .stdin(Stdio::null())
             .output()
             .unwrap();
