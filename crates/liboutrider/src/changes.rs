@@ -85,15 +85,14 @@ pub fn of_privileges(option: c_int, what: usize) {
 
 /// Before setns(2): of any kind, if that is 0.
 fn entering(kind: c_int) {
-    crate::exec::moved();
     if kind == 0 || kind & libc::CLONE_NEWNET != 0 {
         rights::leave_network();
     }
-    paths();
+    mounts();
     of_thread();
 }
 
-/// Something is about to be mounted.
+/// Something is about to be mounted, or files are looked for in another namespace of mounts or below another root directory.
 pub fn mounts() {
     crate::exec::moved();
     paths();
@@ -101,9 +100,8 @@ pub fn mounts() {
 
 /// The root directory is another one.
 fn root() {
-    crate::exec::moved();
     rights::change_of_thread();
-    paths();
+    mounts();
     restrict();
 }
 

@@ -145,20 +145,17 @@ pub fn changing_root(root: Text) {
     // SAFETY: a C string.
     let root = unsafe { CStr::from_ptr(root) };
     let (root, own) = (root.to_bytes(), own.library.to_bytes_with_nul());
-    let mut path = [const { MaybeUninit::<u8>::uninit() }; PATH];
-    if root.len() + own.len() > PATH {
+    let mut room = PATH_ROOM;
+    let Some(path) = joined(&mut room, &[root, own]) else {
         return;
-    }
-    for (to, from) in path.iter_mut().zip(root.iter().chain(own)) {
-        to.write(*from);
-    }
+    };
     let at = libc::AT_FDCWD as usize;
     // SAFETY: a C string.
     let answer = unsafe {
         raw::syscall6(
             libc::SYS_faccessat,
             at,
-            path.as_ptr() as usize,
+            path as usize,
             libc::F_OK as usize,
             0,
             0,
@@ -554,15 +551,10 @@ fn is_hidden(own: Own, entry: Entry) -> bool {
         Entry::Library => own.library,
         Entry::Filter => own.filter.unwrap_or(own.library),
     };
-    let mut path = [const { MaybeUninit::<u8>::uninit() }; PATH];
-    let parts = [name.to_bytes(), b"/-\0"];
-    if parts.map(<[u8]>::len).iter().sum::<usize>() > PATH {
+    let mut room = PATH_ROOM;
+    let Some(path) = joined(&mut room, &[name.to_bytes(), b"/-\0"]) else {
         return false;
-    }
-    for (to, from) in path.iter_mut().zip(parts.into_iter().flatten()) {
-        to.write(*from);
-    }
-    let path: Text = path.as_ptr().cast();
+    };
     let [arguments, environment] = [[path, null()], [null(); 2]];
     // SAFETY: a C string, and arrays of such that end with a null pointer. What lies below a file can't be executed.
     let answer = unsafe {
@@ -649,8 +641,22 @@ unsafe fn only_lists(arguments: Texts) -> bool {
     false
 }
 
-/// Longest path that is looked for.
+/// Bytes of the longest path that is looked for, with its end.
 const PATH: usize = 4096;
+/// Room for one.
+const PATH_ROOM: [MaybeUninit<u8>; PATH] = [const { MaybeUninit::uninit() }; PATH];
+
+/// The parts of a path, of which the last ends with a zero byte, one behind the other; `None` if that is too long.
+fn joined(room: &mut [MaybeUninit<u8>; PATH], parts: &[&[u8]]) -> Option<Text> {
+    let bytes: usize = parts.iter().map(|part| part.len()).sum();
+    if bytes > PATH {
+        return None;
+    }
+    for (to, from) in room.iter_mut().zip(parts.iter().copied().flatten()) {
+        to.write(*from);
+    }
+    Some(room.as_ptr().cast())
+}
 
 /// Has the file looked at that execvp(3) would find for a name; `true` without one.
 #[inline(never)]
@@ -668,17 +674,12 @@ unsafe fn search(name: Text, look: impl Fn(Text) -> bool) -> bool {
     } else {
         None
     };
-    let mut buffer = [const { MaybeUninit::<u8>::uninit() }; PATH];
+    let mut room = PATH_ROOM;
     for directory in path.unwrap_or(b"/bin:/usr/bin").split(|b| *b == b':') {
-        if directory.len() + 1 + text.len() + 1 > PATH {
-            continue;
-        }
         let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
-        let all = [directory, slash, text, b"\0"];
-        for (to, from) in buffer.iter_mut().zip(all.into_iter().flatten()) {
-            to.write(*from);
-        }
-        let candidate: Text = buffer.as_ptr().cast();
+        let Some(candidate) = joined(&mut room, &[directory, slash, text, b"\0"]) else {
+            continue;
+        };
         // SAFETY: a C string.
         let answer = unsafe {
             raw::syscall6(
@@ -722,61 +723,38 @@ fn own_environment() -> Texts {
     unsafe { environ.load(Relaxed).cast_const() }
 }
 
-/// Has this process become another program by execve(2).
-///
-/// # Safety
-/// As for [`with_environment`].
-unsafe fn become_another(
-    program: Program,
-    arguments: Texts,
-    environment: Texts,
-    call: &dyn Fn(Texts) -> c_long,
-) -> c_long {
-    // SAFETY: the caller's promise.
-    unsafe { end_and_start((program, true), arguments, environment, call) }
-}
-
-/// The same by execveat(2).
-///
-/// # Safety
-/// As for [`with_environment`].
-unsafe fn become_another_at(
-    program: Program,
-    arguments: Texts,
-    environment: Texts,
-    call: &dyn Fn(Texts) -> c_long,
-) -> c_long {
-    // SAFETY: the caller's promise.
-    unsafe { end_and_start((program, false), arguments, environment, call) }
-}
-
 /// Has this process become another program, by a call that only returns when it could not: what the service has open because of it is let go of before.
 ///
 /// # Safety
 /// As for [`with_environment`].
-unsafe fn end_and_start(
-    program: (Program, bool),
+unsafe fn become_another<const BY_EXECVE: bool>(
+    program: Program,
     arguments: Texts,
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
     // SAFETY: the caller's promise.
     unsafe {
-        with_environment(program, arguments, environment, &|environment| {
-            attach::leaving();
-            declared::ending();
-            // What a child of vfork leaves is its parent's, and what it starts may look for what that has closed.
-            attach::starting();
-            let answer = call(environment);
-            attach::stays();
-            answer
-        })
+        with_environment(
+            (program, BY_EXECVE),
+            arguments,
+            environment,
+            &|environment| {
+                attach::leaving();
+                declared::ending();
+                // What a child of vfork leaves is its parent's, and what it starts may look for what that has closed.
+                attach::starting();
+                let answer = call(environment);
+                attach::stays();
+                answer
+            },
+        )
     }
 }
 
 /// Defines an interposed function that starts a program: where its file is, what its arguments and its environment are called, and the call.
 macro_rules! starts {
-    ($start:ident: $($(#[$doc:meta])* $name:ident ($($a:ident: $t:ty),*): $program:expr, $arguments:ident, $given:expr => |$environment:ident| $call:expr;)*) => {
+    ($start:path: $($(#[$doc:meta])* $name:ident ($($a:ident: $t:ty),*): $program:expr, $arguments:ident, $given:expr => |$environment:ident| $call:expr;)*) => {
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
@@ -791,7 +769,7 @@ macro_rules! starts {
 }
 
 starts! {
-    become_another:
+    become_another::<true>:
     /// See execve(2).
     execve(path: Text, arguments: Texts, environment: Texts):
         Program::At(libc::AT_FDCWD, path), arguments, environment
@@ -817,7 +795,7 @@ starts! {
 }
 
 starts! {
-    become_another_at:
+    become_another::<false>:
     /// See execveat(2).
     execveat(dir: c_int, path: Text, arguments: Texts, environment: Texts, flags: c_int):
         by_descriptor(dir, path, flags), arguments, environment
@@ -888,13 +866,13 @@ pub unsafe fn by_number(
     // SAFETY: the caller's arguments, but for our part of the environment.
     unsafe {
         match number {
-            libc::SYS_execve => Some(become_another(
+            libc::SYS_execve => Some(become_another::<true>(
                 Program::At(libc::AT_FDCWD, a as Text),
                 b as Texts,
                 c as Texts,
                 &|environment| real::syscall(number, a, b, environment as usize, d, e, 0),
             )),
-            libc::SYS_execveat => Some(become_another_at(
+            libc::SYS_execveat => Some(become_another::<false>(
                 by_descriptor(a as c_int, b as Text, e as c_int),
                 c as Texts,
                 d as Texts,

@@ -324,11 +324,10 @@ fn other_preloaded_libraries_keep_their_say() {
         &[&shared[..], &["-DREDIRECTS", "-ldl"]].concat(),
     );
     let needed = object("libredirected.so", &[&shared[..], &["-DNEEDED"]].concat());
-    let place = needed.parent().unwrap().display().to_string();
-    let (l, path) = (format!("-L{place}"), format!("-Wl,-rpath,{place}"));
+    let [place, path] = support::where_it_is(&needed);
     let program = object(
         "redirected",
-        &[&l, "-Wl,--no-as-needed", "-lredirected", &path],
+        &[&place, "-Wl,--no-as-needed", "-lredirected", &path],
     );
     for list in ["$LD_PRELOAD:$0", "$0:$LD_PRELOAD"] {
         let script = format!("REDIRECTED=f LD_PRELOAD={list} exec $1");

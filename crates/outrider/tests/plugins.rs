@@ -195,9 +195,8 @@ fn an_observer_is_told_of_the_programs_calls() {
 /// A program that copies by a function of a shared library, which the plug-in `wrapper` wraps.
 fn wrapped() -> PathBuf {
     let library = compile("wrapped_lib", "libwrapped.so", &["-O1", "-shared", "-fPIC"]);
-    let place = library.parent().unwrap().display().to_string();
-    let (l, path) = (format!("-L{place}"), format!("-Wl,-rpath,{place}"));
-    let flags = ["-O1", "-pthread", &l, "-lwrapped", &path];
+    let [place, path] = support::where_it_is(&library);
+    let flags = ["-O1", "-pthread", &place, "-lwrapped", &path];
     compile("wrapped_main", "wrapped", &flags)
 }
 

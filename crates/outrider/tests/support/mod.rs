@@ -184,6 +184,12 @@ pub fn program(name: &str) -> PathBuf {
     compile(name, name, &["-O1", "-pthread"])
 }
 
+/// What tells the compiler, and later the dynamic linker, in which directory a library is.
+pub fn where_it_is(library: &Path) -> [String; 2] {
+    let place = library.parent().unwrap().display();
+    [format!("-L{place}"), format!("-Wl,-rpath,{place}")]
+}
+
 /// Compiles `tests/programs/NAME.c` with the given flags to `output`.
 pub fn compile(name: &str, output: &str, flags: &[&str]) -> PathBuf {
     let source = repository()
