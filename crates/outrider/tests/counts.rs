@@ -287,6 +287,39 @@ os.kill(helper, signal.SIGCONT)
     });
 }
 
+/// CP13: what was opened, read and closed before the service could hear of it is counted as it was.
+#[test]
+fn what_is_heard_of_after_its_close_is_counted() {
+    const SCRIPT: &str = "import os
+def read(name):
+    file = os.open(name, os.O_RDONLY)
+    while os.read(file, 65536): pass
+    os.close(file)
+read('0')
+runner = os.getppid()
+children = open(f'/proc/{runner}/task/{runner}/children').read().split()
+service = [int(child) for child in children if int(child) != os.getpid()][0]
+os.kill(service, 19)
+for name in '123': read(name)
+os.kill(service, 18)
+";
+    const SIZE: usize = 600_001;
+    let dir = fresh("after_its_close");
+    let names = ["0", "1", "2", "3"];
+    for name in names {
+        fs::write(dir.join(name), vec![1; SIZE]).unwrap();
+    }
+    for _ in 0..3 {
+        for name in names {
+            support::make_cold(&dir.join(name));
+        }
+        run(&dir, &["python3", "-IS", "-c", SCRIPT]);
+        let report = report(&dir);
+        let read = number(&report["processes"][0], "bytes_read");
+        assert_eq!(read, (names.len() * SIZE) as u64, "{report:#}");
+    }
+}
+
 /// CP12: of files that are read to their ends, one quickly after the other through the same descriptor, cold and cached, all is counted, nothing twice, and
 /// nothing that was fetched for them as wasted; what a program asks for in vain before it reads is not.
 #[test]

@@ -9,7 +9,7 @@ use super::descriptors::Silent;
 use super::kernel::Kernel;
 use crate::asked::{Use, When};
 use crate::device::READAHEAD;
-use crate::shm::{Fate, Figure, Origin};
+use crate::shm::{Event, Fate, Figure, Origin};
 use crate::source::Arrival;
 use crate::view::{Access, PageRange};
 
@@ -239,6 +239,17 @@ impl<K: Kernel> Service<K> {
             record.reads.fetch_add(reads, Relaxed);
             record.bytes_read.fetch_add(bytes, Relaxed);
         }
+    }
+
+    /// A read was told of a file that nobody has found open: of what it was, it is counted. What was there nobody knows.
+    pub(super) fn read_unseen(&mut self, i: usize, e: &Event) {
+        let state = self.processes.get(i);
+        let Some(size) = state.and_then(|state| state.unseen(e.fd, e.generation)) else {
+            return;
+        };
+        let bytes = e.len.min(size.saturating_sub(e.offset));
+        self.header().total.figures.add(Figure::Miss, bytes);
+        self.has_read(i, 1, bytes);
     }
 
     /// The program has skipped these bytes: what was fetched of them is wasted, and no longer waited for.

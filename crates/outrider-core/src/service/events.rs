@@ -193,6 +193,7 @@ impl<K: Kernel> Service<K> {
         };
         self.has_moved(i, e.fd, Some(e.offset));
         let Some(key) = key else {
+            self.read_unseen(i, &e);
             return;
         };
         if !stale && self.told_before(i, key, e) {

@@ -40,13 +40,10 @@ impl<K: Kernel> Service<K> {
     /// A process has opened a file of `size` bytes.
     pub(super) fn has_opened(&mut self, i: usize, e: &Event, size: u64) {
         // Another file has this number by now: that one is taken in, and then not once more.
-        let size = match self.is_stale(i, e) {
-            true => {
-                self.follows_short(i, size, false);
-                0
-            }
-            false => size,
-        };
+        let stale = self.is_stale(i, e);
+        if stale {
+            self.follows_short(i, size, false);
+        }
         let Some(state) = self.processes.get_mut(i) else {
             return;
         };
@@ -58,9 +55,20 @@ impl<K: Kernel> Service<K> {
         if let Some(desc) = state.unfollow(e.fd) {
             self.abandoned(i, e.fd, desc);
         }
-        if let Some(key) = self.opened(i, e.fd, size)
+        let found = self.opened(i, e.fd, if stale { 0 } else { size });
+        // What was left out is not counted either.
+        let slot = self.shared.proc(i).slots.get(usize::from(e.fd));
+        let left_out = slot.is_none_or(|slot| slot.state.load(Relaxed) == FD_IGNORED);
+        let unseen = found.is_none() && !left_out;
+        if (unseen || self.is_stale(i, e))
+            && let Some(state) = self.processes.get_mut(i)
+        {
+            state.opened_unseen(e.fd, e.generation, size);
+        }
+        if let Some(key) = found
             && self.walker.is_some()
         {
+            let size = if stale { 0 } else { size };
             let (proc, fd) = (self.shared.proc(i), usize::from(e.fd));
             let generation = proc.slots.get(fd).map(|s| s.generation.load(Relaxed));
             let rest = proc.rest.load(Relaxed);
@@ -81,7 +89,9 @@ impl<K: Kernel> Service<K> {
             return;
         };
         // It is told when the next generation has begun.
-        let its = |d: &Desc| d.is_of(e.generation.wrapping_sub(1));
+        let generation = e.generation.wrapping_sub(1);
+        state.closed_unseen(e.fd, generation);
+        let its = |d: &Desc| d.is_of(generation);
         if state.desc(e.fd).is_some_and(its)
             && let Some(desc) = state.unfollow(e.fd)
         {

@@ -27,6 +27,8 @@ const ABANDONED: Duration = Duration::from_secs(1);
 const FADES: u64 = 16;
 /// Streams of a process that are counted.
 const MOST_STREAMS: usize = 16;
+/// Files of a process whose opening was heard of too late, and whose reads are counted all the same.
+const MOST_UNSEEN: usize = 256;
 
 /// Processes, by their entries.
 pub(super) struct Processes {
@@ -144,6 +146,9 @@ pub(super) struct ProcState {
     /// Readable when the process is over, whatever became of its number.
     life: Option<OwnedFd>,
     descs: Map<u16, Desc>,
+    /// By descriptor, the generations and sizes (bytes) of files that it has opened and nobody has found open since: it was over before, or the number another
+    /// file's.
+    unseen: Map<u16, (u8, u64)>,
     /// The epochs that began lately, and its places then.
     epochs: Epochs,
     /// Since when a cell of the ring has been reserved and not filled.
@@ -183,6 +188,7 @@ impl ProcState {
             who,
             life,
             descs: Map::with_hasher(keyed),
+            unseen: Map::with_hasher(keyed),
             epochs: Epochs::default(),
             stuck: None,
             mapped: Vec::new(),
@@ -256,6 +262,26 @@ impl ProcState {
     /// A descriptor is followed no more.
     pub(super) fn unfollow(&mut self, fd: u16) -> Option<Desc> {
         self.descs.remove(&fd)
+    }
+
+    /// It has told that it opened a file of `size` bytes which nobody has found open.
+    pub(super) fn opened_unseen(&mut self, fd: u16, generation: u8, size: u64) {
+        if self.unseen.len() < MOST_UNSEEN || self.unseen.contains_key(&fd) {
+            self.unseen.insert(fd, (generation, size));
+        }
+    }
+
+    /// The size in bytes of such a file.
+    pub(super) fn unseen(&self, fd: u16, generation: u8) -> Option<u64> {
+        let found = self.unseen.get(&fd).filter(|(g, _)| *g == generation);
+        found.map(|(_, size)| *size)
+    }
+
+    /// It has closed a descriptor.
+    pub(super) fn closed_unseen(&mut self, fd: u16, generation: u8) {
+        if self.unseen(fd, generation).is_some() {
+            self.unseen.remove(&fd);
+        }
     }
 
     /// It has opened a short file ([`shm::SHORT`]), of which something was asked for or not: how many of the next need not be followed.

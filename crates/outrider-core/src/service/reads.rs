@@ -67,6 +67,7 @@ impl<K: Kernel> Service<K> {
         self.header().events.fetch_add(1, Relaxed);
         self.has_moved(i, e.fd, Some(e.offset));
         let Some(key) = self.known(i, &e) else {
+            self.read_unseen(i, &e);
             return;
         };
         if let Some(remember) = &self.remember {
