@@ -425,12 +425,19 @@ impl<K: Kernel> Service<K> {
         if !self.walks {
             return;
         }
+        let now = self.kernel.now();
         let Some((pid, who)) = self.processes.get_mut(i).map(|p| {
-            p.walks(self.kernel.now());
+            p.walks(now);
             (p.pid(), p.who())
         }) else {
             return;
         };
+        let proc = self.shared.proc(i);
+        let all_files = proc.walking.load(Relaxed) & shm::ALL_FILES != 0;
+        if all_files || proc.visiting.load(Relaxed) != 0 {
+            // Somebody goes ahead of it.
+            self.turns.asks(now);
+        }
         if self.walker.is_none() {
             let (shared, ledger) = (self.shared.clone(), self.memory.ledger().clone());
             let dense = &self.config.dense;

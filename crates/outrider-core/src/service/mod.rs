@@ -345,21 +345,7 @@ impl<K: Kernel> Service<K> {
         };
         let mut processes = self.processes.iter();
         let maps = processes.any(|(_, p)| !p.mapped().is_empty());
-        let now = self.kernel.now();
-        if self.are_walks_told() {
-            self.turns.asks(now);
-        }
-        self.turns.pause(now, awaited, maps)
-    }
-
-    /// Whether some process is to tell of all files, or directories, for whoever goes ahead of it through trees.
-    fn are_walks_told(&self) -> bool {
-        let goes = |i: &usize| {
-            let proc = self.shared.proc(*i);
-            let files = proc.walking.load(Relaxed) & shm::ALL_FILES;
-            files | proc.visiting.load(Relaxed) != 0
-        };
-        self.processes.active().iter().any(goes)
+        self.turns.pause(self.kernel.now(), awaited, maps)
     }
 
     /// One look at everything; `true` if there was something to do.

@@ -192,6 +192,12 @@ impl Link {
         self.shows && self.shared.proc(owner).rests.load(SeqCst) != 0
     }
 
+    /// Whether files may be opened ahead of a process, if it has this one's rights. That costs more to find out than to hear of a file that is opened.
+    pub(super) fn goes_ahead(&self, owner: usize) -> bool {
+        let watched = self.shared.header().watched.load(Relaxed) != 0;
+        !watched && !self.is_held_back() && !self.rests(owner)
+    }
+
     /// What a process is to tell of files (`shm::ALL_FILES` and its like), for this one; and for all together.
     pub(super) fn wishes(&self, proc: usize, wish: u32) -> u32 {
         let Some(wishes) = self.wishes.get(proc) else {
@@ -228,8 +234,7 @@ impl Client for Link {
 
     /// As long as the process may do just what this one may.
     fn permits(&self, owner: usize) -> bool {
-        let watched = self.shared.header().watched.load(Relaxed) != 0;
-        !watched && !self.is_held_back() && !self.rests(owner) && self.shared.stands(owner)
+        self.goes_ahead(owner) && self.shared.stands(owner)
     }
 
     fn is_untouchable(&self, file: InodeKey) -> bool {

@@ -18,17 +18,19 @@ impl Guide {
     pub(super) fn opened(&mut self, opened: Opened) {
         let Opened { proc, pid, who, .. } = opened;
         let lane = self.lane.clone();
-        let Some(_permit) = lane.permit(proc) else {
+        let known = self.tree.find(opened.key);
+        // Of what is known nothing is asked.
+        let unknown = known.is_none().then(|| lane.permit(proc));
+        let asks = unknown.as_ref().is_none_or(Option::is_some);
+        if !asks || !self.link.goes_ahead(proc) {
             // Nothing is known of what may not be opened, and so nothing can be learned.
             return self.listen(Told::Files, proc, pid, Listen::Cold);
-        };
+        }
         if let Some((outcome, bytes)) = self.outcomes.remove(&opened.key) {
             outcome.add(Fate::Used, bytes);
         }
-        let place = match self.tree.find(opened.key) {
-            Some(place) => Some(place),
-            None => self.locate(opened),
-        };
+        let place = known.or_else(|| self.locate(opened));
+        drop(unknown);
         let known = place.clone();
         let latest = self.walks.get(&proc).and_then(Walks::latest);
         if let (Some(latest), Some(place)) = (latest.map(Path::to_owned), &place) {
