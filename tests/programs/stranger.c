@@ -8,9 +8,10 @@
  * stranger turn FILE DIR      runs a program in DIR as nobody, and makes a script of it that FILE is to interpret
  * stranger lend DIR PROGRAM   becomes nobody, hands over memory in a child that at once becomes `PROGRAM hold`, which has rights by its file, and tells of all files in
  *                             DIR as if that had opened them, the first of which it has open; again and again, until it was taken in once
+ * stranger claim FILE PROGRAM becomes nobody, hands over memory that says that FILE is open, and wanted, and at once becomes `PROGRAM hold`
  * stranger hold               maps what is open under number 9, as programs do with a file that they are given, and stays
  * stranger watch FILE         prints "watching", and then "opened" when somebody opens the file, until its standard input ends
- * The first two, and lend, are to be run by root. Offsets are those of shm::Proc. */
+ * The first two, lend and claim are to be run by root. Offsets are those of shm::Proc. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -316,6 +317,36 @@ static int lend(const char *dir, const char *program)
 	return 0;
 }
 
+static int claim(const char *path, const char *program)
+{
+	struct stat about;
+	char name[25];
+	uint64_t token;
+	own(name, &token);
+	become_nobody();
+	int file = open(path, O_PATH);
+	if (file < 0 || fstat(file, &about) || open(path, O_RDONLY) >= 0)
+		return 19;
+	make();
+	long slot = SLOTS + file * 64L;
+	*word(slot + 4) = 8;
+	*word(slot + 8) = 1;
+	*wide(slot + 16) = about.st_dev;
+	*wide(slot + 24) = about.st_ino;
+	*word(slot) = 2;
+	tell(1, file, 0, about.st_size, 0);
+	for (int i = 0; i < 64; i++)
+		tell(2, file, 7, i * 4096L, 4096);
+	tell(4, file, 0, 0, about.st_size);
+	for (int i = 0; i < 1100; i++)
+		tell(10, file, 0, about.st_dev, 1000000 + i);
+	for (int v = FIRST; v < LAST; v++)
+		hand(reach(name), v, 0, token, shared);
+	dup2(shared, 9);
+	execl(program, program, "hold", NULL);
+	return 20;
+}
+
 static int watch(const char *file)
 {
 	int fd = inotify_init1(IN_CLOEXEC);
@@ -358,6 +389,8 @@ int main(int argc, char **argv)
 		return turn(argv[2], argv[3]);
 	if (argc == 4 && !strcmp(argv[1], "lend"))
 		return lend(argv[2], argv[3]);
+	if (argc == 4 && !strcmp(argv[1], "claim"))
+		return claim(argv[2], argv[3]);
 	if (argc == 3 && !strcmp(argv[1], "watch"))
 		return watch(argv[2]);
 	return 2;

@@ -82,6 +82,12 @@ pub fn is_direct(pid: u32, fd: u16, slot: &Slot, generation: u32) -> bool {
     while_open(slot, generation, 0, told).is_some_and(|[flags, ..]| are_direct(flags))
 }
 
+/// Whether a descriptor that is the one of this generation is open for reading.
+pub fn is_readable_now(wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+    let told = || told_of(format!("/proc/{}/fdinfo/{}", wanted.pid, wanted.fd));
+    while_open(slot, generation, 0, told).is_some_and(|[flags, ..]| are_for_reading(flags))
+}
+
 fn are_direct(flags: u64) -> bool {
     flags as i32 & libc::O_DIRECT != 0
 }

@@ -212,6 +212,51 @@ fn memory_is_not_a_privileged_programs() {
     }
 }
 
+/// SPEC B16: what a process tells that had never the service's rights is counted at most, whatever it has become since and whoever has the file open of which it tells:
+/// nothing is fetched, and no walk of others ends.
+#[test]
+fn claims_of_privileged_programs_come_to_nothing() {
+    const NAME: &str = "claims_of_privileged_programs_come_to_nothing";
+    /// Has a file open that only root may read, of which it reads the beginning, while a program runs.
+    const OWNER: &str = "import os, subprocess, sys, time
+f = os.open(sys.argv[1], os.O_RDONLY)
+os.pread(f, 4096, 0)
+time.sleep(0.2)
+subprocess.run(sys.argv[2:])
+time.sleep(0.2)
+os.pread(f, 4096, 4096)";
+    const SIZE: u64 = 16 << 20;
+    if !is_root() {
+        return skip_unprivileged(NAME, "makes a program set-user-ID");
+    }
+    let dir = fresh_with(NAME, &[]);
+    open_to_all(&dir);
+    let secret = dir.join("secret");
+    fs::write(&secret, vec![7; SIZE as usize]).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let stranger = program("stranger");
+    let privileged = dir.join("privileged");
+    fs::copy(&stranger, &privileged).unwrap();
+    fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).unwrap();
+    let report_file = dir.join("report.json");
+    let flag = format!("--report={}", report_file.display());
+    for _ in 0..3 {
+        support::make_cold(&secret);
+        let [secret, stranger, privileged] =
+            [&secret, &stranger, &privileged].map(|p| p.to_str().unwrap());
+        let argv = [
+            "python3", "-IS", "-c", OWNER, secret, stranger, "claim", secret, privileged,
+        ];
+        let output = outrider_run(&dir, &[&flag], &argv).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let file = File::open(secret).unwrap();
+        let cached = outrider_sys::cache::counted(file.as_fd(), SIZE / 2..SIZE).unwrap();
+        assert_eq!(cached.cached, 0, "fetched for somebody who may not read it");
+        let report = report(&report_file);
+        assert!(!report["lost"].to_string().contains("leases"), "{report:#}");
+    }
+}
+
 /// SPEC B16: who has another user's environment (sudo -E) is not led by that one's links to files that only he may read: nothing of them is in the report. A settings file
 /// of one's own is found behind one's own links.
 #[test]

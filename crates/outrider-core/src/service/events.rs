@@ -99,6 +99,10 @@ impl<K: Kernel> Service<K> {
         }
         self.turns.stir(e.kind != Kind::Read);
         let Some(told) = Told::of(&e) else { return };
+        let reads = matches!(told, Told::Opened { .. } | Told::Closed { .. } | Told::Read);
+        if !reads && self.processes.get(i).is_some_and(|p| !p.stood()) {
+            return;
+        }
         match told {
             Told::Opened { size } => self.has_opened(i, &e, size),
             Told::Closed { last, left } => self.has_closed(i, &e, last, left),

@@ -151,7 +151,7 @@ impl Hold {
     }
 
     /// Whether it is, or was last, open because of the process in entry `i`.
-    fn is_for(&self, i: usize) -> bool {
+    pub(super) fn is_for(&self, i: usize) -> bool {
         self.holder == Some(i)
     }
 

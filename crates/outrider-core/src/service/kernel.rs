@@ -113,6 +113,8 @@ pub trait Kernel: Counters {
     fn held_unseen(&self, shared: &Shared, proc: usize) -> u32;
     /// See [`fetch::is_open`](crate::fetch::is_open).
     fn is_open(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool;
+    /// See [`fetch::is_readable_now`](crate::fetch::is_readable_now).
+    fn is_readable(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool;
     /// See [`fetch::is_direct`](crate::fetch::is_direct).
     fn is_direct(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool;
     /// See [`fetch::link`](crate::fetch::link); empty where there is none.

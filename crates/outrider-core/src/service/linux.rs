@@ -260,6 +260,10 @@ impl Kernel for Linux {
         fetch::is_open(wanted, slot, generation)
     }
 
+    fn is_readable(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+        fetch::is_readable_now(wanted, slot, generation)
+    }
+
     fn is_direct(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
         fetch::is_direct(wanted.pid, wanted.fd, slot, generation)
     }

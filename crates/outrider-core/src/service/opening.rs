@@ -155,8 +155,10 @@ impl<K: Kernel> Service<K> {
         if let Some(old) = old {
             self.abandoned(i, fd, old);
         }
-        // What it has open the kernel knows; while nothing may be opened, nothing is looked at either.
+        // What it has open the kernel knows; while nothing may be opened, nothing is looked at either. The file may be held because of others, whose rights who tells
+        // of it need not have.
         if self.quiesce.is_quiesced()
+            || !self.stands(i)
             || !self.kernel.is_open(wanted, slot, generation)
             || !self.follows_more(i)
         {
@@ -181,7 +183,10 @@ impl<K: Kernel> Service<K> {
             self.unlink(key);
             return None;
         }
-        self.name_opened(&opening, slot);
+        if !self.name_opened(&opening, slot) && !self.kernel.is_readable(wanted, slot, generation) {
+            self.unlink(key);
+            return None;
+        }
         if !self.located(key) {
             let found = self.devices.file_system(key.dev);
             if found.is_some_and(|p| p.chunk.is_none()) {
@@ -234,13 +239,15 @@ impl<K: Kernel> Service<K> {
         alone
     }
 
-    /// Finds the name of a file that was opened, and its size where a descriptor that is shared or inherited says nothing of that.
-    fn name_opened(&mut self, opening: &Opening, slot: &Slot) {
+    /// Finds the name of a file that was opened, and its size where a descriptor that is shared or inherited says nothing of that. Whether it was opened through the
+    /// descriptor for that, which is for reading then.
+    fn name_opened(&mut self, opening: &Opening, slot: &Slot) -> bool {
         let (key, wanted) = (opening.key, opening.wanted);
         let file = self.files.get(&key);
         let Some(file) = file.filter(|f| f.size() == 0 || !f.has_name()) else {
-            return;
+            return false;
         };
+        let held = file.hold.held().is_some();
         let known = file.size() > 0 && self.devices.file_system(key.dev).is_some();
         let served = self.devices.shows_opens(key.dev);
         let vain = self.devices.opens_in_vain(key.dev);
@@ -258,6 +265,8 @@ impl<K: Kernel> Service<K> {
             self.handle(key);
         }
         self.introduce(key);
+        let file = self.files.get(&key).map(|file| &file.hold);
+        !held && file.is_some_and(|hold| hold.held().is_some() && hold.is_for(opening.proc))
     }
 
     /// What reads of a file that was opened are followed with, after its beginning is fetched if that pays.

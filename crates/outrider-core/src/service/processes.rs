@@ -177,16 +177,19 @@ pub(super) struct ProcState {
     short: Sampling,
     /// Files that it has named which must never be opened.
     untouchable: usize,
+    /// It had this service's rights when it was taken in. What others have told is counted, and nothing comes of it.
+    stood: bool,
     /// Nothing more is done for it.
     left_alone: bool,
 }
 
 impl ProcState {
-    fn new(pid: u32, who: usize, life: Option<OwnedFd>, keyed: Keyed) -> ProcState {
+    fn new(pid: u32, who: usize, life: Option<OwnedFd>, stood: bool, keyed: Keyed) -> ProcState {
         ProcState {
             pid,
             who,
             life,
+            stood,
             descs: Map::with_hasher(keyed),
             unseen: Map::with_hasher(keyed),
             epochs: Epochs::default(),
@@ -210,6 +213,11 @@ impl ProcState {
 
     pub(super) fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Whether it had this service's rights when it was taken in.
+    pub(super) fn stood(&self) -> bool {
+        self.stood
     }
 
     /// Its number among all that there were, by which its record is found.
@@ -478,13 +486,13 @@ impl<K: Kernel> Service<K> {
                     self.shared.clear(i);
                     self.hand_on(pid, handed);
                 }
-                // Over before anybody looked; what it said still counts.
+                // Over before anybody looked, or another program by now; what it has read still counts.
                 looked => {
                     let lacks = looked.err().and_then(|e| e.raw_os_error());
                     if matches!(lacks, Some(libc::EMFILE | libc::ENFILE)) {
                         self.header().lose(lost::EMFILE);
                     }
-                    self.take_in_process(i, pid, is_still, handed.life);
+                    self.take_in_process(i, pid, (is_still, false), handed.life);
                     self.retire(i);
                 }
             }
@@ -492,7 +500,7 @@ impl<K: Kernel> Service<K> {
         }
         // It is served here and not handed on, so that it is mapped by all who are to have it.
         handover::belongs(handed.memory.as_fd());
-        self.take_in_process(i, pid, true, handed.life);
+        self.take_in_process(i, pid, (true, true), handed.life);
         let proc = self.shared.proc(i);
         let looks = self.config.view.cache_visibility;
         proc.looks.store(looks.into(), Relaxed);
@@ -538,8 +546,14 @@ impl<K: Kernel> Service<K> {
         }
     }
 
-    /// `is_still`: the number is that process's. `life`: as [`fetch::life`], where it is known.
-    fn take_in_process(&mut self, i: usize, pid: u32, is_still: bool, life: Option<OwnedFd>) {
+    /// `is_still`: the number is that process's; `stands`: it has this one's rights. `life`: as [`fetch::life`], where it is known.
+    fn take_in_process(
+        &mut self,
+        i: usize,
+        pid: u32,
+        (is_still, stands): (bool, bool),
+        life: Option<OwnedFd>,
+    ) {
         let mut command = match is_still {
             true => self.kernel.command(pid),
             false => String::new(),
@@ -565,7 +579,7 @@ impl<K: Kernel> Service<K> {
         self.kernel.follow(life.as_ref());
         let keyed = self.kernel.keyed();
         self.processes
-            .take_in(i, ProcState::new(pid, who, life, keyed));
+            .take_in(i, ProcState::new(pid, who, life, stands, keyed));
         self.turns.stir(true);
         self.show_process(pid);
     }

@@ -250,6 +250,10 @@ impl Kernel for Machine {
         slot.generation.load(Relaxed) == generation
     }
 
+    fn is_readable(&self, _wanted: Wanted, _slot: &Slot, _generation: u32) -> bool {
+        true
+    }
+
     fn is_direct(&self, _wanted: Wanted, _slot: &Slot, _generation: u32) -> bool {
         false
     }

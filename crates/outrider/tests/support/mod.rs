@@ -381,26 +381,22 @@ pub fn make_all_cold(dir: &Path) {
     }
 }
 
-/// Drops the pages of every file under `dir` from the cache, writing them back first: the runs must
+/// Drops the pages of a file, or of every file in a directory, from the cache, writing them back first: the runs must
 /// wait for the disk, or there is nothing to prefetch. Best effort: it needs no privilege, and
 /// nothing fails where the file system keeps the pages.
-pub fn make_cold(dir: &Path) {
-    let Ok(entries) = fs::read_dir(dir) else {
+pub fn make_cold(path: &Path) {
+    let Ok(about) = fs::symlink_metadata(path) else {
         return;
     };
-    for entry in entries.flatten() {
-        let Ok(kind) = entry.file_type() else {
-            continue;
-        };
-        if kind.is_dir() {
-            make_cold(&entry.path());
-        } else if kind.is_file() && entry.metadata().is_ok_and(|m| m.len() >= 64 << 10) {
-            let Ok(file) = File::open(entry.path()) else {
-                continue;
-            };
-            let _ = rustix::fs::fdatasync(&file);
-            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-        }
+    if about.is_dir() {
+        let entries = fs::read_dir(path).into_iter().flatten();
+        entries.flatten().for_each(|e| make_cold(&e.path()));
+    } else if about.is_file()
+        && about.len() >= 64 << 10
+        && let Ok(file) = File::open(path)
+    {
+        let _ = rustix::fs::fdatasync(&file);
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     }
 }
 

@@ -541,6 +541,13 @@ impl Kernel for Recorder {
         self.note_unusual("open?", &arguments, answer, true)
     }
 
+    fn is_readable(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
+        let slot = self.own_slot(wanted, slot);
+        let answer = self.system.is_readable(wanted, slot, generation);
+        let arguments = format!("{} {}", wanted.pid, wanted.fd);
+        self.note_unusual("readable?", &arguments, answer, true)
+    }
+
     fn is_direct(&self, wanted: Wanted, slot: &Slot, generation: u32) -> bool {
         let slot = self.own_slot(wanted, slot);
         let answer = self.system.is_direct(wanted, slot, generation);

@@ -638,6 +638,11 @@ impl Kernel for Replayer {
         self.ask_now("open?", &arguments).unwrap_or(true)
     }
 
+    fn is_readable(&self, wanted: Wanted, _slot: &Slot, _generation: u32) -> bool {
+        let arguments = format!("{} {}", wanted.pid, wanted.fd);
+        self.ask_now("readable?", &arguments).unwrap_or(true)
+    }
+
     fn is_direct(&self, wanted: Wanted, _slot: &Slot, _generation: u32) -> bool {
         let arguments = format!("{} {}", wanted.pid, wanted.fd);
         self.ask_now("direct?", &arguments).unwrap_or(false)
