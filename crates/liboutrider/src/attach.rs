@@ -616,47 +616,76 @@ fn trusted(peer: Peer) -> bool {
 }
 
 /// Whether `uid` is what this process's user namespace calls the runner's user: it may have another number for him, or none, and then he is [`NOBODY`].
-/// In a namespace within another one the first can't be known: there it may be this process's own user, who can see what it does anyway.
-/// Where a namespace has all users this is never so: there [`NOBODY`] is a user like others.
+/// Where it has a number for him he is not [`NOBODY`], who may be anybody else then. In a namespace within another one the first can't be known: there it may be this
+/// process's own user, who can see what it does anyway.
 fn is_called(user: u32, uid: u32) -> bool {
-    const ALL: u64 = u32::MAX as u64;
-    // Seven ranges, of three numbers of ten digits each.
-    let mut map = [0u8; 256];
-    let path = c"/proc/self/uid_map".as_ptr() as usize;
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    let at = libc::AT_FDCWD as usize;
-    // SAFETY: a C string, and a buffer that outlives the call.
-    let len = unsafe {
-        let fd = raw::syscall6(libc::SYS_openat, at, path, flags, 0, 0, 0);
-        if fd < 0 {
-            return uid == NOBODY;
-        }
-        let to = map.as_mut_ptr() as usize;
-        let len = raw::syscall6(libc::SYS_read, fd as usize, to, map.len(), 0, 0, 0);
-        raw::close(fd as i32);
-        len.max(0) as usize
+    let Some(users) = Users::of(user) else {
+        return uid == NOBODY;
     };
-    let map = map.get(..len).unwrap_or_default();
-    let (mut is_its, mut all) = (uid == NOBODY, false);
-    for line in map.split(|b| *b == b'\n') {
-        let mut numbers = line.split(|b| *b == b' ').filter_map(decimal);
-        let [Some(inside), Some(outside), Some(count)] = [(); 3].map(|()| numbers.next()) else {
-            continue;
-        };
-        all |= count >= ALL;
-        // Outside is where the runner is, unless there is another namespace in between.
-        if let Some(nth) = u64::from(user).checked_sub(outside)
-            && nth < count
-        {
-            is_its |= u64::from(uid) == inside.saturating_add(nth);
-        }
-    }
-    if all {
-        return false;
-    }
+    let is_its = match users.called {
+        Some(called) => u64::from(uid) == called,
+        None => uid == NOBODY,
+    };
+    !users.all && (is_its || u64::from(uid) == own_user())
+}
+
+/// Whether `uid` is what this process's user namespace calls all users whom it doesn't have.
+pub fn is_unknown(uid: u32) -> bool {
+    uid == NOBODY && Users::of(0).is_some_and(|users| !users.all)
+}
+
+/// The effective user.
+pub fn own_user() -> u64 {
     // SAFETY: no arguments.
-    let own = unsafe { raw::syscall6(libc::SYS_geteuid, 0, 0, 0, 0, 0, 0) };
-    is_its || u64::from(uid) == own as u64
+    unsafe { raw::syscall6(libc::SYS_geteuid, 0, 0, 0, 0, 0, 0) as u64 }
+}
+
+/// What is known of this process's user namespace.
+struct Users {
+    /// It has all users: there [`NOBODY`] is one like others.
+    all: bool,
+    /// What it calls a user of the namespace outside.
+    called: Option<u64>,
+}
+
+impl Users {
+    /// With what it calls `user`. `None`: that can't be looked up.
+    fn of(user: u32) -> Option<Users> {
+        const ALL: u64 = u32::MAX as u64;
+        // Seven ranges, of three numbers of ten digits each.
+        let mut map = [0u8; 256];
+        let path = c"/proc/self/uid_map".as_ptr() as usize;
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        let at = libc::AT_FDCWD as usize;
+        // SAFETY: a C string, and a buffer that outlives the call.
+        let len = unsafe {
+            let fd = raw::syscall6(libc::SYS_openat, at, path, flags, 0, 0, 0);
+            if fd < 0 {
+                return None;
+            }
+            let to = map.as_mut_ptr() as usize;
+            let len = raw::syscall6(libc::SYS_read, fd as usize, to, map.len(), 0, 0, 0);
+            raw::close(fd as i32);
+            len.max(0) as usize
+        };
+        let map = map.get(..len).unwrap_or_default();
+        let (mut all, mut called) = (false, None);
+        for line in map.split(|b| *b == b'\n') {
+            let mut numbers = line.split(|b| *b == b' ').filter_map(decimal);
+            let [Some(inside), Some(outside), Some(count)] = [(); 3].map(|()| numbers.next())
+            else {
+                continue;
+            };
+            all |= count >= ALL;
+            // Outside is where the runner is, unless there is another namespace in between.
+            if let Some(nth) = u64::from(user).checked_sub(outside)
+                && nth < count
+            {
+                called = called.or(Some(inside.saturating_add(nth)));
+            }
+        }
+        Some(Users { all, called })
+    }
 }
 
 fn name() -> [u8; NAME_BYTES] {

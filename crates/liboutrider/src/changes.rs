@@ -7,12 +7,13 @@ use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{gid_t, mode_t, off_t, rlimit, size_t, uid_t};
 
+use outrider_core::shm::lost;
 use outrider_sys::raw;
 
 use crate::attach::{self, Emptied};
 use crate::graphs::{announce, change, is_nobodys, restrict, unsettle, unshare_files};
 use crate::names::{change_by_path, change_of_names, rename_of};
-use crate::{descriptors, real, rights};
+use crate::{descriptors, exec, real, rights};
 
 /// fchmodat2(2), which the crate `libc` doesn't know on every processor. The kernel numbers calls since 5.1 alike on all.
 const FCHMODAT2: c_long = 452;
@@ -260,6 +261,8 @@ pub fn by_number(number: c_long, a: usize, b: usize, c: usize) {
         | libc::SYS_capset => of_thread(),
         libc::SYS_landlock_restrict_self => {
             // What it takes away nobody else can see.
+            attach::lose(lost::RIGHTS);
+            exec::restricted();
             rights::confine();
             restrict();
         }

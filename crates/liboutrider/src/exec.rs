@@ -126,6 +126,15 @@ pub fn start() {
 /// Paths may lead elsewhere since nothing may be asked any more.
 static MOVED: AtomicBool = AtomicBool::new(false);
 
+/// What this process starts may not open what the service may, and nobody can see it: it goes without the library.
+static RESTRICTED: AtomicBool = AtomicBool::new(false);
+
+/// The program restricts itself, and what it starts, to a part of the files (Landlock).
+#[cold]
+pub fn restricted() {
+    RESTRICTED.store(true, Relaxed);
+}
+
 /// The root directory is another one, or something was mounted: the library may not be found where it was.
 #[cold]
 pub fn moved() {
@@ -374,8 +383,9 @@ unsafe fn with_environment(
     let Some(own) = own() else {
         return call(environment);
     };
-    let asks = !attach::is_filtered();
-    let looks = asks || executes && MOVED.load(Relaxed);
+    let restricted = RESTRICTED.load(Relaxed);
+    let asks = !attach::is_filtered() && !restricted;
+    let looks = asks || restricted || executes && MOVED.load(Relaxed);
     if !looks || !plausible(environment) || asks && !are_strings(environment) {
         return call(environment);
     }
@@ -389,7 +399,7 @@ unsafe fn with_environment(
         let traced = variable(environment, TRACE).is_some();
         let all = match asks {
             true => !traced && readable(own, entry) && takes(program, arguments, entry),
-            false if is_hidden(own, entry) => false,
+            false if restricted || is_hidden(own, entry) => false,
             false => return call(environment),
         };
         if all {
@@ -535,11 +545,31 @@ fn readable(own: Own, entry: Entry) -> bool {
     };
     // Of a filter that leads nowhere the dynamic linker says nothing, but the report does.
     let filter = own.filter.filter(|_| entry == Entry::Filter);
-    let there = is_there(own.library) && filter.is_none_or(is_there);
+    let ours = |path: &CStr| is_there(path) && !(is_made(path) && is_others(path));
+    let there = ours(own.library) && filter.is_none_or(ours);
     if !there {
         attach::lose(lost::LIBRARY);
     }
     there
+}
+
+/// Whether a path is that of a link to the library, or a filter for it, which runners make in their users' directories: in one that is called by 16 digits.
+fn is_made(path: &CStr) -> bool {
+    let directory = path.to_bytes().strip_suffix(NAME);
+    let name = directory.and_then(|d| d.rsplit(|b| *b == b'/').next());
+    let name = name.map(|name| name.strip_suffix(b"-filter").unwrap_or(name));
+    name.is_some_and(|name| name.len() == 16 && name.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Whether what lies at a path is neither root's nor this process's own, nor of a user for whom this process's namespace has no number: in another root, or where
+/// something was mounted since, somebody else may have put it there.
+fn is_others(path: &CStr) -> bool {
+    let Ok(found) = raw::lstat(path) else {
+        return false;
+    };
+    let owner = found.st_uid;
+    let is_known = owner == 0 || u64::from(owner) == attach::own_user();
+    !is_known && !attach::is_unknown(owner)
 }
 
 /// Whether the dynamic linker won't find what LD_PRELOAD has of ours, where a filter of system calls may kill for any but the one that is about to be made. That one is

@@ -609,7 +609,7 @@ pub mod lost {
         ),
         (
             RIGHTS,
-            "rights: a process changed its user, its capabilities, its root or its namespaces, or a thread of it its own, and no helper with just these rights could be had; it was left alone",
+            "rights: a process changed its user, its capabilities, its root or its namespaces, or a thread of it its own, or confined itself by Landlock, and no helper with just these rights could be had; it was left alone, and what it started then",
         ),
         (
             NETWORK,

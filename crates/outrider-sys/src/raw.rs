@@ -224,6 +224,28 @@ pub fn fstat(fd: i32) -> Result<libc::stat, i32> {
     if r < 0 { Err(-r as i32) } else { Ok(st) }
 }
 
+/// What lies at a path, a link itself.
+///
+/// # Errors
+/// newfstatat(2)'s, positive.
+pub fn lstat(path: &core::ffi::CStr) -> Result<libc::stat, i32> {
+    // SAFETY: stat is plain data for which zero is a valid value.
+    let mut st: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: a C string, and the kernel writes one struct stat.
+    let r = unsafe {
+        syscall6(
+            libc::SYS_newfstatat,
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            &raw mut st as usize,
+            libc::AT_SYMLINK_NOFOLLOW as usize,
+            0,
+            0,
+        )
+    };
+    if r < 0 { Err(-r as i32) } else { Ok(st) }
+}
+
 /// What the kernel knows of an open file by itself: device, inode, mode, owner, size in bytes and times of `fstat(2)`, zero for the rest, or a negated errno. No
 /// server is asked (NFS, FUSE), and none is waited for that doesn't answer; what it alone knows may be a little out of date. Times are not asked for, since
 /// NFS writes everything back for them, but told as far as they are known.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, readlinkat, statx};
 
 use crate::raw;
+use crate::text::noted;
 
 /// See [`is_apart`].
 static APART: AtomicBool = AtomicBool::new(false);
@@ -108,15 +109,15 @@ impl Watch {
 
     fn at(path: &str) -> io::Result<Watch> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Watch::within(openat(CWD, path, flags, Mode::empty())?)
+        Watch::within(noted(openat(CWD, path, flags, Mode::empty()))?)
     }
 
     /// Of the process whose directory in /proc this is. Users are numbered as in the namespace of who asks for this.
     fn within(directory: OwnedFd) -> io::Result<Watch> {
         // Where a program has made its own /proc there may be anything.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let status = openat(&directory, "status", flags, Mode::empty())?;
-        let label = openat(&directory, "attr/current", flags, Mode::empty()).ok();
+        let status = noted(openat(&directory, "status", flags, Mode::empty()))?;
+        let label = noted(openat(&directory, "attr/current", flags, Mode::empty())).ok();
         let label = label.map(File::from);
         Ok(Watch {
             directory,
@@ -192,7 +193,7 @@ impl Watch {
     /// Whether the process has this file mapped.
     pub fn has_mapped(&self, dev: u64, ino: u64) -> bool {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let maps = openat(&self.directory, "maps", flags, Mode::empty());
+        let maps = noted(openat(&self.directory, "maps", flags, Mode::empty()));
         maps.is_ok_and(|maps| lists(maps.into(), dev, ino))
     }
 
@@ -201,7 +202,7 @@ impl Watch {
     pub fn is_privileged(&self) -> bool {
         let mut words = [0; 1024];
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let auxv = openat(&self.directory, "auxv", flags, Mode::empty());
+        let auxv = noted(openat(&self.directory, "auxv", flags, Mode::empty()));
         let read = auxv.and_then(|auxv| rustix::io::read(auxv, &mut words));
         let read = words.get(..read.unwrap_or(0)).unwrap_or_default();
         // Pairs of words: a name, and its value. One of 32 bits has it nowhere or with another value.

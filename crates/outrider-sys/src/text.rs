@@ -23,10 +23,15 @@ pub fn lacked_descriptors() -> bool {
 /// Opens `path` for reading, close-on-exec.
 pub(crate) fn open(path: &Path) -> io::Result<Fd> {
     let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    Ok(noted(opened)?.into())
+}
+
+/// What came of opening one of these files, noted if a descriptor was lacking.
+pub(crate) fn noted<T>(opened: rustix::io::Result<T>) -> rustix::io::Result<T> {
     if let Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) = opened {
         LACKED_DESCRIPTORS.store(true, Relaxed);
     }
-    Ok(opened?.into())
+    opened
 }
 
 /// The contents of a small file.

@@ -3,16 +3,18 @@
 //!
 //! No functions of the C library: `fast_start` looks there, too.
 
+use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
 use outrider_sys::{fnv, raw};
 
 use crate::plain::{Text, after, byte};
 
-/// Behind it comes the user's number.
-pub const IN_TMP: &str = "/tmp/outrider-";
-/// Below XDG_RUNTIME_DIR.
-pub const IN_RUNTIME: &str = "/outrider";
+/// Below XDG_RUNTIME_DIR, if that is only this user's to change; below [`ROOTS`] if the user is root; below [`IN_HOME`] of HOME. In no directory in which all
+/// may write: a program in another root, or with a /tmp of its own, has another one by the same name, and there it may be anybody's.
+pub const NAME: &str = "/outrider";
+pub const ROOTS: &CStr = c"/run";
+pub const IN_HOME: &str = "/.cache";
 
 /// Whether a path is absolute and means the same to everybody who takes LD_PRELOAD for text: the dynamic linker has no way to quote what separates
 /// entries, and it, make(1) and shells expand what begins with `$`.

@@ -42,7 +42,7 @@ pub fn library() -> Result<PathBuf, Failure> {
     }
     link_to(found).ok_or_else(|| {
         Failure::usage(format!(
-            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon, white space, `$` or `..`, and a link to it could be made neither in XDG_RUNTIME_DIR nor in /tmp",
+            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon, white space, `$` or `..`, and a link to it could be made neither in XDG_RUNTIME_DIR nor in ~/.cache, nor in root's /run",
             show(found)
         ))
     })
@@ -85,7 +85,7 @@ pub fn filter_for(library: &Path, plugins: &[PathBuf]) -> Option<PathBuf> {
 /// The library's name in a directory that only this user can change, once `make` has made the file.
 fn in_own_directory(name: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let is_kept = |directory: &PathBuf| {
         let text = text(directory).map(CString::into_bytes_with_nul);
         // SAFETY: a text of its own.
@@ -96,12 +96,15 @@ fn in_own_directory(name: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf>
         path.push(name);
         PathBuf::from(path)
     };
-    let places = runtime
-        .filter(|directory| is_plain(directory) && is_kept(directory))
-        .map(|directory| below(&directory, own_directory::IN_RUNTIME))
-        .into_iter()
-        .chain([below(Path::new(own_directory::IN_TMP), &user.to_string())]);
-    places.into_iter().find_map(|own| {
+    let places = [
+        variable("XDG_RUNTIME_DIR"),
+        (user == 0).then(|| PathBuf::from(OsStr::from_bytes(own_directory::ROOTS.to_bytes()))),
+        variable("HOME").map(|home| below(&home, own_directory::IN_HOME)),
+    ];
+    let kept = places.into_iter().flatten();
+    let kept = kept.filter(|directory| is_plain(directory) && is_kept(directory));
+    let mut places = kept.map(|directory| below(&directory, own_directory::NAME));
+    places.find_map(|own| {
         let within = own.join(name);
         for directory in [&own, &within] {
             // Others may load the library, too.

@@ -545,6 +545,86 @@ fn libraries_come_from_nobody_elses_directory() {
         let its = said.starts_with(runtime.to_str().unwrap());
         assert_eq!(its, taken, "{owner} {mode:o}: {said}");
     }
+    // A program has something else mounted there, in which all may write, and another user has put a library of his where ours was.
+    let evil = dir.join("evil.so");
+    let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\n";
+    fs::write(dir.join("evil.c"), text).unwrap();
+    let flags = ["-shared", "-fPIC", "-o", "evil.so", "evil.c"];
+    let made = Command::new("cc").args(flags).current_dir(&dir).status();
+    assert!(made.unwrap().success());
+    let script = "entry=${LD_PRELOAD%%:*}; above=/$(echo $entry | cut -d/ -f2); cp evil.so /dev/shm/evil-$$.so
+cd $(dirname $(dirname $entry)); places=$(ls -d $PWD/*)
+mount -t tmpfs -o mode=1777 none $above && setpriv --reuid 65534 --regid 65534 --clear-groups \
+    sh -c \"for p in $(echo $places); do mkdir -p \\$p && cp /dev/shm/evil-$$.so \\$p/liboutrider.so; done\"
+rm /dev/shm/evil-$$.so; test -s $entry && echo planted; id -u";
+    let mut command = Command::new(odd.join("outrider"));
+    plain_environment(&mut command, &dir);
+    let argv = ["unshare", "--mount", "sh", "-c", script];
+    let output = command.args(["run", "--"]).args(argv).current_dir(&dir);
+    let output = output.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "planted\n0\n", "{output:?}");
+}
+
+/// SPEC B16: what a program of the run leaves behind, in a user namespace that has the runner's user under another number, hands nothing to somebody who listens in the
+/// service's place when the run is over.
+#[test]
+fn programs_left_behind_talk_to_nobody_else() {
+    const NAME: &str = "programs_left_behind_talk_to_nobody_else";
+    /// Listens at a socket as soon as nobody else does, and says how much it is told.
+    const LISTENER: &str = "import socket, sys, time
+name = '\\0' + sys.stdin.readline().split(':')[0]
+for _ in range(1000):
+    try:
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        s.bind(name)
+        break
+    except OSError:
+        time.sleep(0.01)
+s.listen(50)
+print('listens', flush=True)
+s.settimeout(5)
+told = 0
+try:
+    while True:
+        c, _ = s.accept()
+        c.settimeout(1)
+        told += len(c.recv(64))
+except TimeoutError:
+    pass
+print('told', told)";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has another user listen");
+    }
+    let dir = fresh_with(NAME, &[Big]);
+    open_to_all(&dir);
+    support::make_cold(&dir);
+    let mut listener = Command::new("setpriv");
+    plain_environment(&mut listener, &dir);
+    let mut listener = listener
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .args(["python3", "-c", LISTENER])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let script = "echo $OUTRIDER_SHM
+unshare -Ur --pid --fork --mount-proc sh -c 'sleep 2; cat big.dat >/dev/null; echo read >left' >/dev/null 2>&1 &
+sleep 0.5";
+    let output = outrider_run(&dir, &[], &["sh", "-c", script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    listener
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(&output.stdout)
+        .unwrap();
+    let output = listener.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "listens\ntold 0\n", "{output:?}");
+    assert!(dir.join("left").exists());
 }
 
 /// SPEC B16, S1: a thread gives up its capabilities in a signal's handler, wherever that comes, be it within fork(3): no thread of ours is left that has them.

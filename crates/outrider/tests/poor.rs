@@ -436,17 +436,17 @@ fn an_early_start_where_another_linker_is() {
         );
     }
     fs::rename(root.join("linker"), &linker).unwrap();
-    directory("/tmp", 0o1777);
+    directory("/run", 0o755);
     directory("/run/user", 0o700);
     directory("/run/open", 0o777);
     directory("/run/other", 0o700);
     std::os::unix::fs::chown(root.join("run/other"), Some(65534), None).unwrap();
     directory("/run/o dd", 0o700);
     let (early, filter) = run(None, &[]);
-    let name = filter.strip_prefix("/tmp/outrider-0/").unwrap();
+    let name = filter.strip_prefix("/run/outrider/").unwrap();
     let name = name.strip_suffix("-filter/liboutrider.so").unwrap();
     assert!(!early && name.len() == 16, "{filter}");
-    let in_runtime = filter.replace("/tmp/outrider-0", "/run/user/outrider");
+    let in_runtime = filter.replace("/run/outrider", "/run/user/outrider");
     // A static program hands a filter on.
     for before in [&[][..], &["/start", "execv"]] {
         assert_eq!(run(None, before), (true, filter.clone()), "{before:?}");
@@ -479,8 +479,19 @@ fn an_early_start_where_another_linker_is() {
         assert_eq!(fs::read(&file).unwrap(), bytes);
         assert_eq!(run(None, &[]), (true, filter.clone()));
     }
+    // Where all may write there is none: then the user's own directory has it.
+    directory("/run", 0o777);
+    let home = dir.join(".cache");
+    directory(home.to_str().unwrap(), 0o700);
+    for early in [false, true] {
+        let found = run(None, &[]);
+        let its = home.join(filter.strip_prefix("/run/").unwrap());
+        assert_eq!(found, (early, its.display().to_string()));
+    }
+    fs::remove_dir_all(root.join(&home.to_str().unwrap()[1..])).unwrap();
+    directory("/run", 0o755);
     // A directory that others can change.
-    let own = root.join("tmp/outrider-0");
+    let own = root.join("run/outrider");
     let within = file.parent().unwrap();
     for directory in [&own, within] {
         let permissions = |mode| fs::Permissions::from_mode(mode);

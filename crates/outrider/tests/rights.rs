@@ -703,3 +703,68 @@ next=$(cut -d ' ' -f 5 /proc/loadavg); ln -s $(seq -f /mnt/p/%.0f $next $((next 
     let lost = lost(&dir.join("report.json"));
     assert!(lost.contains("rights"), "{lost}");
 }
+
+/// SPEC B16: what a program starts that has confined itself by Landlock is not gone ahead of with rights that it hasn't. The report says so, where the
+/// program may still be asked.
+#[test]
+fn what_landlock_confines_is_left_alone() {
+    const NAME: &str = "what_landlock_confines_is_left_alone";
+    /// Lets itself, and what it starts, read what lies below the directories named before `--`.
+    const CONFINE: &str = "import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+rules = libc.syscall(444, struct.pack('Q', 12), 8, 0)
+if rules < 0: sys.exit(77)
+end = sys.argv.index('--')
+for path in sys.argv[2:end]:
+    if not os.path.exists(path): continue
+    f = os.open(path, os.O_PATH)
+    if libc.syscall(445, rules, 1, struct.pack('=Qi', 12, f), 0): sys.exit(3)
+if sys.argv[1] == 'locked': libc.prctl(38, 1, 0, 0, 0)
+if libc.syscall(446, rules, 0): sys.exit(4)
+if os.access('d39/f00', os.R_OK) and not os.system('cat d39/f00 >/dev/null 2>&1'): sys.exit(5)
+os.execvp(sys.argv[end + 1], sys.argv[end + 1:])";
+    /// Goes through the first half of the directories.
+    const WALK: &str = "import os
+n = 0
+for d in range(20):
+    for f in sorted(os.listdir('d%02d' % d)): n += len(open('d%02d/%s' % (d, f), 'rb').read())
+print(n)";
+    let dir = fresh_with(NAME, &[]);
+    let place = |i: usize| dir.join(format!("d{i:02}"));
+    for i in 0..40 {
+        fs::create_dir(place(i)).unwrap();
+        for k in 0..12 {
+            fs::write(place(i).join(format!("f{k:02}")), [7; 20000]).unwrap();
+        }
+    }
+    let allowed = (0..20).map(|i| place(i).display().to_string());
+    let library = outrider().parent().unwrap().display().to_string();
+    let system = "/usr /lib /lib64 /bin /etc /dev /proc /run /tmp".split(' ');
+    let system = system.map(str::to_owned).chain([library]);
+    let allowed: Vec<String> = allowed.chain(system).collect();
+    for how in ["locked", "free", "locked", "free"] {
+        if how == "free" && !support::is_root() {
+            support::skip_unprivileged(NAME, "confines itself and may gain rights");
+            continue;
+        }
+        for i in 0..40 {
+            support::make_all_cold(&place(i));
+        }
+        let mut argv = vec!["python3", "-IS", "-c", CONFINE, how];
+        argv.extend(allowed.iter().map(String::as_str));
+        argv.extend(["--", "python3", "-IS", "-c", WALK]);
+        let report = dir.join("report.json");
+        let flag = format!("--report={}", report.display());
+        let output = outrider_run(&dir, &[&flag], &argv).output().unwrap();
+        if output.status.code() == Some(77) {
+            return support::skip(NAME, "no Landlock");
+        }
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "4800000\n");
+        let files = (20..40).flat_map(|i| (0..12).map(move |k| format!("d{i}/f{k:02}")));
+        let beyond: u64 = files.map(|f| cached(&dir.join(f))).sum();
+        assert_eq!(beyond, 0, "fetched for a program that may not read it");
+        let text = fs::read_to_string(&report).unwrap();
+        assert!(how == "locked" || text.contains("by Landlock"), "{text}");
+    }
+}

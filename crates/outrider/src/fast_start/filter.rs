@@ -3,7 +3,7 @@
 use super::{Arena, NOTHING, PATH, Text, call, contents, length, variable};
 use crate::{filter, own_directory, preload};
 
-/// Longest XDG_RUNTIME_DIR, bytes.
+/// Longest XDG_RUNTIME_DIR, or HOME, bytes.
 const MOST: usize = PATH / 2;
 
 /// The path of the filter for the library, as a text.
@@ -13,25 +13,36 @@ pub unsafe fn path(library: Text, environment: *const Text, arena: &mut Arena) -
     unsafe {
         let user = call(libc::SYS_geteuid, NOTHING, NOTHING, NOTHING, NOTHING) as u32;
         let runtime = variable(environment, b"XDG_RUNTIME_DIR=");
-        if let Some(runtime) = runtime.filter(|path| own_directory::is_plain(*path)) {
-            if length(runtime) > MOST {
-                return None;
+        let home = variable(environment, b"HOME=");
+        let roots = (user == 0).then_some((own_directory::ROOTS.as_ptr().cast(), ""));
+        let places = [
+            runtime.map(|runtime| (runtime, "")),
+            roots,
+            home.map(|home| (home, own_directory::IN_HOME)),
+        ];
+        let mut i = 0;
+        while i < places.len() {
+            if let Some((place, rest)) = places[i]
+                && own_directory::is_plain(place)
+            {
+                if length(place) > MOST {
+                    return None;
+                }
+                let begin = arena.at;
+                arena.add_text(place);
+                arena.add(rest.as_bytes());
+                let end = arena.at;
+                arena.put(0);
+                if own_directory::is_kept_by(begin, user) {
+                    arena.at = end;
+                    arena.add(own_directory::NAME.as_bytes());
+                    return within(begin, user, library, arena);
+                }
+                arena.at = begin;
             }
-            let begin = arena.at;
-            arena.add_text(runtime);
-            let end = arena.at;
-            arena.put(0);
-            if own_directory::is_kept_by(begin, user) {
-                arena.at = end;
-                arena.add(own_directory::IN_RUNTIME.as_bytes());
-                return within(begin, user, library, arena);
-            }
-            arena.at = begin;
+            i += 1;
         }
-        let begin = arena.at;
-        arena.add(own_directory::IN_TMP.as_bytes());
-        arena.number(user.into());
-        within(begin, user, library, arena)
+        None
     }
 }
 
