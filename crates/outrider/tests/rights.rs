@@ -768,3 +768,53 @@ print(n)";
         assert!(how == "locked" || text.contains("by Landlock"), "{text}");
     }
 }
+
+/// SPEC B16, B11: of processes that services with their rights serve as many are known as may be; for the others, and for its own, the first service has descriptors left.
+#[test]
+fn processes_with_other_rights_are_bounded() {
+    const NAME: &str = "processes_with_other_rights_are_bounded";
+    /// Has as many processes of another user read at once as are named, and says how many descriptors that child of the runner has which has most.
+    const MANY: &str = "import os, subprocess, sys, time
+reader = '''import os, time
+for i in range(%s):
+    if os.fork() == 0:
+        f = os.open('big.dat', os.O_RDONLY)
+        for k in range(4): os.pread(f, 4096, (4 * i + k) * 32768)
+        time.sleep(4)
+        os._exit(0)
+time.sleep(3)''' % sys.argv[1]
+nobody = 'setpriv --reuid 65534 --regid 65534 --clear-groups'.split()
+with subprocess.Popen(nobody + ['python3', '-IS', '-c', reader]):
+    time.sleep(2.5)
+    runner = os.getppid()
+    children = open(f'/proc/{runner}/task/{runner}/children').read().split()
+    print(max(len(os.listdir(f'/proc/{child}/fd')) for child in children if int(child) != os.getpid()))";
+    if !support::is_root() {
+        return skip_unprivileged(NAME, "becomes another user");
+    }
+    let dir = fresh_with(NAME, &[Big]);
+    open_to_all(&dir);
+    support::make_cold(&dir);
+    let report = dir.join("report.json");
+    let mut command = Command::new("prlimit");
+    support::plain_environment(&mut command, &dir);
+    let output = command
+        .arg("--nofile=400")
+        .arg(outrider())
+        .args(["run", &format!("--report={}", report.display()), "--"])
+        .args(["python3", "-IS", "-c", MANY, "250"])
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let descriptors: u64 = said.trim().parse().unwrap();
+    let text = fs::read_to_string(&report).unwrap();
+    // A quarter of them, and some that it needs itself. The service with the others' rights has two for each that it serves.
+    assert!(
+        (100..260).contains(&descriptors),
+        "{descriptors}: {}",
+        &text[text.find("\"lost\"").unwrap()..]
+    );
+    assert!(text.contains("more processes at once than can be followed"));
+}

@@ -45,6 +45,17 @@ pub(super) const QUEUED: usize = 1 << 14;
 const PROMPT: u64 = 64 << 20;
 /// Processes with other rights that wait for a service: no more can be waiting to be taken in.
 pub(super) const WAITING: usize = 128;
+/// Processes that services with other rights serve, all of these together: of each a descriptor says when it is over. As many as this one serves itself …
+const SERVED: usize = shm::MAX_PROCS;
+/// … and no more than one in so many of the descriptors that it may have.
+const SERVED_OF_ALL: usize = 4;
+
+/// See [`SERVED`].
+pub(super) fn served() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let most = limit.map_or(usize::MAX, |n| n as usize / SERVED_OF_ALL);
+    most.min(SERVED)
+}
 /// Who has taken more than its turn sits out others, up to so long.
 const DEBT: Duration = Duration::from_secs(1);
 /// Every process may have so much of a table, however many there are.

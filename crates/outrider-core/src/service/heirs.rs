@@ -44,6 +44,15 @@ struct Known {
     served: Vec<(u32, Option<OwnedFd>)>,
 }
 
+impl Known {
+    /// Forgets the processes that are over; how many are not.
+    fn forget_over(&mut self) -> usize {
+        let over = |life: &Option<OwnedFd>| life.as_ref().is_some_and(life::over);
+        self.served.retain(|(_, life)| !over(life));
+        self.served.len()
+    }
+}
+
 struct Waiting {
     heir: usize,
     /// Its numbers in the namespaces in which it is, outermost first.
@@ -55,6 +64,18 @@ struct Waiting {
 }
 
 impl Heirs {
+    /// Whether as many processes as may be are served, or wait to be.
+    fn are_many(&mut self) -> bool {
+        let waiting = self.waiting.len();
+        let most = bounds::served();
+        let known = || self.known.iter().flatten();
+        if known().map(|k| k.served.len()).sum::<usize>() + waiting < most {
+            return false;
+        }
+        let known = self.known.iter_mut().flatten();
+        known.map(Known::forget_over).sum::<usize>() + waiting >= most
+    }
+
     /// Whether a process waits for one that has not begun to listen.
     pub(super) fn are_awaited(&self) -> bool {
         !self.waiting.is_empty()
@@ -89,6 +110,10 @@ impl<K: Kernel> Service<K> {
         self.heirs.waiting.retain(|w| !is_its(w));
         if self.heirs.waiting.len() >= bounds::WAITING {
             return self.turn_away(&memory);
+        }
+        if self.heirs.are_many() {
+            self.header().lose(lost::PROCS_FULL);
+            return Shared::refuse(&memory);
         }
         self.heirs.waiting.push(Waiting {
             heir,
@@ -132,10 +157,9 @@ impl<K: Kernel> Service<K> {
                 continue;
             };
             let before = known.served.len();
-            let over = |life: &Option<OwnedFd>| life.as_ref().is_some_and(life::over);
-            known.served.retain(|(_, life)| !over(life));
+            let left = known.forget_over();
             let is_awaited = self.heirs.waiting.iter().any(|w| w.heir == i);
-            if before == 0 || !known.served.is_empty() || is_awaited {
+            if before == 0 || left > 0 || is_awaited {
                 continue;
             }
             let listens = shm::HEIR_LISTENS;
