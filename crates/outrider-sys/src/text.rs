@@ -20,9 +20,10 @@ pub fn lacked_descriptors() -> bool {
     LACKED_DESCRIPTORS.load(Relaxed) && LACKED_DESCRIPTORS.swap(false, Relaxed)
 }
 
-/// Opens `path` for reading, close-on-exec.
+/// Opens `path` for reading, close-on-exec. Where a program has mounts of its own it may have put a pipe or a terminal in its place: neither keeps anybody waiting.
 pub(crate) fn open(path: &Path) -> io::Result<Fd> {
-    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = rustix::fs::open(path, flags, Mode::empty());
     Ok(noted(opened)?.into())
 }
 
