@@ -1,6 +1,7 @@
 //! Linux: what the service asks of its system, asked.
 
 use outrider_sys::units::{ByteRange, DeviceId};
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use outrider_sys::raw;
 use super::cache_users::Watches;
 use super::ends::{Ends, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
+use super::patient::Patient;
 use super::servers::Servers;
 use super::{FileSystem, InodeKey};
 use crate::clock::{Clock, Moment, Monotonic};
@@ -30,7 +32,7 @@ use crate::residency::Residency;
 use crate::shared::{Note, Shared};
 use crate::sharing::{Counters, System, runs::Run};
 use crate::shm::{Slot, lost};
-use crate::source::mapped::Mapped;
+use crate::source::mapped::{Mapped, Present};
 use crate::view::{FileView, PageRange};
 
 /// Where there is always something to do, one turn of so many looks whether somebody is at the socket.
@@ -53,6 +55,8 @@ pub struct Linux {
     ends: Ends,
     servers: Servers,
     watches: Watches,
+    /// Who asks what programs can keep waiting for.
+    patient: RefCell<Patient>,
     counts: System,
 }
 
@@ -72,6 +76,7 @@ impl Linux {
             runner: parent(),
             ends,
             watches: Watches::default(),
+            patient: RefCell::default(),
             counts: System::new(clock),
         }
     }
@@ -279,7 +284,8 @@ impl Kernel for Linux {
     }
 
     fn behind(&self, pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
-        fetch::behind(pid, address)
+        let mut patient = self.patient.borrow_mut();
+        patient.ask(pid, move || fetch::behind(pid, address))?
     }
 
     fn open(
@@ -391,7 +397,11 @@ impl Kernel for Linux {
     }
 
     fn touched(&self, pid: u32, mapped: &mut Mapped) -> io::Result<Vec<ByteRange>> {
-        mapped.look(pid)
+        let mut patient = self.patient.borrow_mut();
+        mapped.look(|span, refused| {
+            let present = patient.ask(pid, move || Present::of(pid, span, refused));
+            present.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+        })
     }
 
     fn bytes_read(&self, pid: u32) -> Option<u64> {

@@ -35,6 +35,7 @@ mod linux;
 mod mappings;
 mod memory;
 mod opening;
+mod patient;
 mod prefetch_trial;
 mod processes;
 mod quiesce;

@@ -99,6 +99,36 @@ pub struct Mapped {
     pub runs: Runs,
 }
 
+/// What is present of some addresses of a process.
+pub struct Present {
+    ranges: Vec<Range<u64>>,
+    /// The kernel has no quick way to tell (before Linux 6.7).
+    refused: bool,
+}
+
+impl Present {
+    /// What is present of the addresses `span` of process `pid`, which is not asked for in the quick way if that was `refused` before. The process can keep the caller
+    /// waiting.
+    ///
+    /// # Errors
+    /// The process can't be looked at.
+    pub fn of(pid: u32, span: Range<u64>, refused: bool) -> io::Result<Present> {
+        let pagemap = Pagemap::of(pid)?;
+        let mut present = Present {
+            ranges: Vec::new(),
+            refused,
+        };
+        let mut found = |range| present.ranges.push(range);
+        if !present.refused {
+            present.refused = pagemap.scan(span.clone(), &mut found).is_err();
+        }
+        if present.refused {
+            pagemap.read(span, &mut found)?;
+        }
+        Ok(present)
+    }
+}
+
 impl Mapped {
     /// A mapping of file `ino` on `dev` at addresses `memory`, from `file_offset` on (bytes).
     pub fn new(
@@ -228,20 +258,18 @@ impl Mapped {
         })
     }
 
-    /// The parts of the file that process `pid` has touched since the last look, bytes, in the order in which it most
-    /// likely did. An error means that the process can't be looked at.
-    pub fn look(&mut self, pid: u32) -> io::Result<Vec<Range<u64>>> {
-        let pagemap = Pagemap::of(pid)?;
+    /// The parts of the file that a process has touched since the last look, bytes, in the order in which it most
+    /// likely did. `look` tells what is present of some addresses, see [`Present::of`]; an error means that the process can't be looked at.
+    pub fn look(
+        &mut self,
+        look: impl FnOnce(Range<u64>, bool) -> io::Result<Present>,
+    ) -> io::Result<Vec<Range<u64>>> {
         let mut refused = self.scan_refused;
         let found = self.look_by(|span, mark| {
-            if !refused {
-                refused = pagemap.scan(span.clone(), &mut *mark).is_err();
-            }
-            match refused {
-                // Before Linux 6.7.
-                true => pagemap.read(span, mark),
-                false => Ok(()),
-            }
+            let present = look(span, refused)?;
+            refused = present.refused;
+            present.ranges.into_iter().for_each(mark);
+            Ok(())
         });
         self.scan_refused = refused;
         found
