@@ -8,8 +8,9 @@ use crate::clock::Moment;
 const RECENT: Duration = Duration::from_millis(50);
 /// The shortest sleep, after something was heard: half of what a quick disk takes for a read …
 const SHORTEST: Duration = Duration::from_micros(50);
-/// … up to this one while nothing comes of what is heard: a look takes some 5 µs, which is a fortieth of it …
-const IDLING: Duration = Duration::from_micros(200);
+/// … up to this one while nothing comes of what is heard: a look takes some 30 µs of busy processors, with the thread's way there and back (`bench/results/2026-11-30-workers`),
+/// which is a thirtieth of it …
+const IDLING: Duration = Duration::from_millis(1);
 /// … the longest while a process is there that may begin to read any time …
 const LONGEST: Duration = Duration::from_millis(50);
 /// … while something goes on …
@@ -201,14 +202,14 @@ mod tests {
         let mut now = Moment::BEGINNING;
         let mut turns = Turns::new(now);
         let mut pauses = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..20 {
             turns.worked(now);
             pauses.push(turns.pause(now, Awaited::Events, false));
             now += MS;
         }
         assert_eq!(pauses[0], SHORTEST);
         assert!(pauses.is_sorted());
-        assert_eq!(pauses[7], IDLING);
+        assert_eq!(pauses[19], IDLING);
         turns.asks(now);
         turns.worked(now);
         assert_eq!(turns.pause(now, Awaited::Events, false), SHORTEST);
