@@ -546,7 +546,6 @@ fn libraries_come_from_nobody_elses_directory() {
         assert_eq!(its, taken, "{owner} {mode:o}: {said}");
     }
     // A program has something else mounted there, in which all may write, and another user has put a library of his where ours was.
-    let evil = dir.join("evil.so");
     let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\n";
     fs::write(dir.join("evil.c"), text).unwrap();
     let flags = ["-shared", "-fPIC", "-o", "evil.so", "evil.c"];
