@@ -405,6 +405,77 @@ time.sleep(float(sys.argv[2]))
     }
 }
 
+/// B12, B16: a program whose mappings are held by a call that waits for a server which doesn't answer keeps the service from nobody else.
+#[test]
+fn held_mappings_hold_nobody_up() {
+    const TEST: &str = "held_mappings_hold_nobody_up";
+    /// Touches a mapping of a disk's file. Then one thread waits for a page of a server's file, and another, which maps that anew, for the page to be free.
+    const HOLDER: &str = "import ctypes, os, signal, sys, threading, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+byte = ctypes.create_string_buffer(1)
+def mapped(f): return libc.mmap(None, os.fstat(f).st_size, 1, 2, f, 0)
+def touch(at): libc.memcpy(byte, ctypes.c_void_p(at), 1)
+own = mapped(os.open(sys.argv[2] + '/mapped', os.O_RDONLY))
+for k in range(40): touch(own + k * 65536)
+files = [os.open('mnt/file', os.O_RDONLY) for _ in range(2)]
+there = mapped(files[0])
+first = threading.Thread(target=touch, args=(there,))
+second = threading.Thread(target=mapped, args=(files[1],))
+os.kill(int(sys.argv[1]), signal.SIGSTOP)
+first.start()
+time.sleep(0.1)
+second.start()
+time.sleep(60)";
+    const SIZE: usize = 32 << 20;
+    let dir = fresh(TEST);
+    let Some(disk) = Disk::of(TEST, &dir) else {
+        return;
+    };
+    for name in ["mapped", "read"] {
+        fs::write(disk.dir.join(name), Random(7).bytes(SIZE)).unwrap();
+    }
+    disk.does("model", &["remote"]);
+    fs::create_dir_all(dir.join("shown")).unwrap();
+    fs::create_dir_all(dir.join("mnt")).unwrap();
+    fs::write(dir.join("shown/file"), Random(8).bytes(1 << 20)).unwrap();
+    let place = disk.dir.to_str().unwrap();
+    eventually(|| {
+        let Some(mount) = Mount::of(TEST, &dir, &["--direct-io"]) else {
+            return Ok(());
+        };
+        disk.does("cold", &[]);
+        let server = mount.server.id().to_string();
+        // Who holds his mappings for good is alive all the while.
+        let script = "python3 -IS -c \"$0\" $1 $2 & sleep 2; tac $2/read | wc -c; kill -CONT $1; kill -KILL $!; wait";
+        let argv = ["sh", "-c", script, HOLDER, &server, place];
+        let run = outrider_run(&dir, &["--report=r.json"], &argv);
+        let output = { run }.output().unwrap();
+        mount.signal(Signal::CONT);
+        assert!(output.status.success(), "{output:?}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(printed.trim(), SIZE.to_string());
+        let report: Value = serde_json::from_slice(&fs::read(dir.join("r.json")).unwrap()).unwrap();
+        let files = report["files"].as_array().unwrap();
+        let fetched = |name: &str| {
+            let its = files
+                .iter()
+                .find(|f| f["path"].as_str().unwrap().ends_with(name));
+            its.map_or(0, |f| f["prefetched_bytes"].as_u64().unwrap())
+        };
+        // The first was mapped and looked at, before.
+        match fetched("/mapped") > 0 && fetched("/read") > SIZE as u64 * 3 / 4 {
+            true => Ok(()),
+            false => Err(format!(
+                "{} {}: {report:#}",
+                fetched("/mapped"),
+                fetched("/read")
+            )),
+        }
+    });
+}
+
 /// B15: what an earlier run needed of a disk is not looked for where the disk is mounted below a server that does not answer any more, and the run ends.
 #[test]
 fn disks_below_silent_servers_hold_nobody_up() {

@@ -50,16 +50,17 @@ const SERVED: usize = shm::MAX_PROCS;
 /// … and no more than one in so many of the descriptors that it may have.
 const SERVED_OF_ALL: usize = 4;
 
+/// Who has taken more than its turn sits out others, up to so long.
+const DEBT: Duration = Duration::from_secs(1);
+/// Every process may have so much of a table, however many there are.
+const LEAST: usize = 16;
+
 /// See [`SERVED`].
 pub(super) fn served() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let most = limit.map_or(usize::MAX, |n| n as usize / SERVED_OF_ALL);
     most.min(SERVED)
 }
-/// Who has taken more than its turn sits out others, up to so long.
-const DEBT: Duration = Duration::from_secs(1);
-/// Every process may have so much of a table, however many there are.
-const LEAST: usize = 16;
 
 impl FileState {
     /// Bytes that are taken by what is known of it.
