@@ -20,7 +20,8 @@ them: by reading with `pread` or `File`, or with `reading` before a memory map o
 Files are named by a path, a descriptor, an object with ``fileno()`` or a ``numpy.memmap``. Errors of the library are OSErrors.
 
 The package is pure Python over liboutrider.so, which is looked for in the process itself, at ``$OUTRIDER_LIBRARY``, in the package, in a build
-tree's ``target/release``, in ``lib`` of the prefix under which the package is installed, in ``/usr/local/lib`` and where the loader finds it.
+tree's ``target/release`` and in ``lib`` of the prefix under which the package is installed, if it is the package's owner's or root's there,
+in ``/usr/local/lib`` and where the loader finds it.
 Where there is none all functions succeed, nothing is prefetched, and one RuntimeWarning says so; `available` is False then.
 """
 

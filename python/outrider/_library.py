@@ -106,6 +106,14 @@ def _typed(library: Any) -> Any:
     return library
 
 
+def _is_kept(place: str) -> bool:
+    """Whether a library above the package is its owner's or root's: where it was unpacked in a directory of all, anybody may have put one there."""
+    try:
+        return os.stat(place).st_uid in (0, os.stat(HERE).st_uid)
+    except OSError:
+        return False
+
+
 def _load() -> Tuple[Any, bool, bool]:
     """The library, whether it is one, and whether the process's reads go through it by themselves."""
     try:
@@ -113,10 +121,13 @@ def _load() -> Tuple[Any, bool, bool]:
     except (OSError, AttributeError, TypeError):
         pass
     named = os.environ.get("OUTRIDER_LIBRARY")
-    places = [named] if named else [
-        os.path.join(HERE, "lib", "liboutrider.so"),
+    above = [
         os.path.join(HERE, "..", "..", "target", "release", "liboutrider.so"),
         os.path.join(HERE, "..", "..", "..", "..", "lib", "liboutrider.so"),
+    ]
+    places = [named] if named else [
+        os.path.join(HERE, "lib", "liboutrider.so"),
+        *filter(_is_kept, above),
         "/usr/local/lib/liboutrider.so",
         "liboutrider.so.0",
         "liboutrider.so",

@@ -1,5 +1,6 @@
 /* Becomes nobody by bare system calls, which no hook sees, and then tells the service whatever it likes through the memory that it still has: that a file
-   it may not read is open under some number, was read, and is wanted. argv: FILE SECRET. Offsets are those of shm::Proc (see its tests). */
+   it may not read is open under some number, was read, and is wanted. argv: FILE SECRET [WHO]. `nobody` as said, `owner` remains who it is, `closed` has had SECRET open
+   before, which it closes by a bare system call. Offsets are those of shm::Proc (see its tests). */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -60,12 +61,28 @@ int main(int argc, char **argv)
 		puts("no memory");
 		return argc > 3 ? 0 : 1;
 	}
-	if (argc > 3 && !strcmp(argv[3], "nobody")) {
+	int closed = argc > 3 && !strcmp(argv[3], "closed"), own = -1;
+	if (closed) {
+		own = open(argv[2], O_RDONLY);
+		if (own < 0 || pread(own, buffer, sizeof buffer, 0) < 0)
+			return 4;
+		usleep(100000);
+	}
+	if (closed || argc > 3 && !strcmp(argv[3], "nobody")) {
 		bare(SYS_setgroups, 0, 0, 0);
 		if (bare(SYS_setresgid, 65534, 65534, 65534) || bare(SYS_setresuid, 65534, 65534, 65534))
 			return 1;
 		if (open(argv[2], O_RDONLY) >= 0)
 			return 2;
+	}
+	if (closed) {
+		bare(SYS_close, own, 0, 0);
+		usleep(5000);
+		for (int i = 0; i < 8; i++)
+			tell(4, own, 0, (8L + i) << 20, 1 << 20);
+		usleep(300000);
+		puts("told");
+		return 0;
 	}
 	int secret = open(argv[2], O_PATH);
 	struct stat st;

@@ -612,21 +612,22 @@ fn hand_over(old: Option<&Proc>, place: usize) -> Option<&'static Proc> {
 fn trusted(peer: Peer) -> bool {
     let [user, runner] = [&USER, &RUNNER].map(|n| n.load(Ordering::Relaxed));
     let may_be_it = peer.pid == runner || peer.pid == 0;
-    peer.uid == user || peer.uid == 0 || may_be_it && is_called(user, peer.uid)
+    peer.uid == user || peer.uid == 0 || may_be_it && is_called(user, peer)
 }
 
-/// Whether `uid` is what this process's user namespace calls the runner's user: it may have another number for him, or none, and then he is [`NOBODY`].
-/// Where it has a number for him he is not [`NOBODY`], who may be anybody else then. In a namespace within another one the first can't be known: there it may be this
-/// process's own user, who can see what it does anyway.
-fn is_called(user: u32, uid: u32) -> bool {
+/// Whether this process's user namespace calls the runner's user so: it may have another number for him, or none, and then he is [`NOBODY`]. So is whoever else it has no
+/// number for, who is told from him by the runner's number as a process: where process namespaces differ, too, it isn't known. In a namespace within another one the number
+/// can't be known: there it may be this process's own user, who can see what it does anyway.
+fn is_called(user: u32, peer: Peer) -> bool {
+    let is_nobody = peer.uid == NOBODY && peer.pid != 0;
     let Some(users) = Users::of(user) else {
-        return uid == NOBODY;
+        return is_nobody;
     };
     let is_its = match users.called {
-        Some(called) => u64::from(uid) == called,
-        None => uid == NOBODY,
+        Some(called) => u64::from(peer.uid) == called,
+        None => is_nobody,
     };
-    !users.all && (is_its || u64::from(uid) == own_user())
+    !users.all && (is_its || u64::from(peer.uid) == own_user())
 }
 
 /// Whether `uid` is what this process's user namespace calls all users whom it doesn't have.

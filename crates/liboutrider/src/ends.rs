@@ -9,7 +9,7 @@ use core::mem::MaybeUninit;
 
 use libc::FILE;
 
-use crate::{attach, declared, real};
+use crate::{attach, declared, exec, real};
 
 /// A wait that returned `child`, with this status.
 fn waited(child: c_int, status: c_int) -> c_int {
@@ -145,6 +145,7 @@ unsafe extern "C" fn waitid(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn system(command: *const c_char) -> c_int {
     attach::starting();
+    exec::scrub_own();
     // SAFETY: the caller's argument, unchanged.
     let r = unsafe { real::system(command) };
     waited(1, r);
@@ -155,6 +156,7 @@ unsafe extern "C" fn system(command: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE {
     attach::starting();
+    exec::scrub_own();
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::popen(command, kind) }
 }

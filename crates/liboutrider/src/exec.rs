@@ -133,6 +133,57 @@ static RESTRICTED: AtomicBool = AtomicBool::new(false);
 #[cold]
 pub fn restricted() {
     RESTRICTED.store(true, Relaxed);
+    scrub_own();
+}
+
+/// Before the C library starts something by itself: what [`scrub`] says of this process's own environment, which the program may have made anew.
+pub fn scrub_own() {
+    if RESTRICTED.load(Relaxed) {
+        // SAFETY: null, or the C library's array.
+        unsafe { scrub(environ.load(Relaxed).cast_const()) };
+    }
+}
+
+/// Makes nothing of what an environment has of ours, in its place, however large it is: how the service is reached, and the entries of LD_PRELOAD, of which separators
+/// are left. Whoever has such a text has a copy of what the runner has put there, or that itself.
+#[cold]
+unsafe fn scrub(environment: Texts) {
+    if !plausible(environment) {
+        return;
+    }
+    let own = own();
+    // SAFETY: an array that ends with a null pointer, of C strings that are written to by who owns them.
+    unsafe {
+        let plugins = variable(environment, PLUGINS).unwrap_or_default();
+        let is_ours = |entry: &[u8]| {
+            own.is_some_and(|own| own.has(entry))
+                || plugins.split(|b| *b == b':').any(|p| p == entry)
+        };
+        let mut at = environment;
+        while !(*at).is_null() {
+            let text = *at;
+            at = at.add(1);
+            if begins(text, OTHER_VARIABLES[0]) {
+                let value = text.add(OTHER_VARIABLES[0].len()).cast_mut().cast::<u8>();
+                let length = CStr::from_ptr(value.cast()).count_bytes();
+                value.write_bytes(b'-', length);
+            } else if begins(text, PRELOAD) {
+                let mut entry = text.add(PRELOAD.len()).cast_mut().cast::<u8>();
+                while entry.read() != 0 {
+                    let rest = CStr::from_ptr(entry.cast()).to_bytes();
+                    let length = rest.iter().position(|b| matches!(b, b':' | b' '));
+                    let length = length.unwrap_or(rest.len());
+                    if length > 0 && is_ours(&rest[..length]) {
+                        entry.write_bytes(b':', length);
+                    }
+                    entry = entry.add(length);
+                    if entry.read() != 0 {
+                        entry = entry.add(1);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// The root directory is another one, or something was mounted: the library may not be found where it was.
@@ -380,12 +431,16 @@ unsafe fn with_environment(
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
+    if RESTRICTED.load(Relaxed) {
+        // SAFETY: what the caller passes on.
+        unsafe { scrub(environment) };
+        return call(environment);
+    }
     let Some(own) = own() else {
         return call(environment);
     };
-    let restricted = RESTRICTED.load(Relaxed);
-    let asks = !attach::is_filtered() && !restricted;
-    let looks = asks || restricted || executes && MOVED.load(Relaxed);
+    let asks = !attach::is_filtered();
+    let looks = asks || executes && MOVED.load(Relaxed);
     if !looks || !plausible(environment) || asks && !are_strings(environment) {
         return call(environment);
     }
@@ -399,7 +454,7 @@ unsafe fn with_environment(
         let traced = variable(environment, TRACE).is_some();
         let all = match asks {
             true => !traced && readable(own, entry) && takes(program, arguments, entry),
-            false if restricted || is_hidden(own, entry) => false,
+            false if is_hidden(own, entry) => false,
             false => return call(environment),
         };
         if all {

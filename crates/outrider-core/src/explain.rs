@@ -53,20 +53,17 @@ pub(crate) struct Lines {
     left_out: u64,
 }
 
-/// Opens what exists for appending, without waiting for anybody. Who has found where it lies follows no `links`: others may have put them there since.
-fn open(path: &OsStr, links: bool) -> Option<Fd> {
+/// Opens what exists for appending, without waiting for anybody. No link is followed: others may have put one there since it was found where it lies.
+fn open(path: &OsStr) -> Option<Fd> {
     let flags = OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let none = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let open = |how| match links {
-        true => rustix::fs::openat(CWD, path, flags | how, Mode::empty()),
-        false => match openat2(CWD, path, flags | how, none) {
-            // It isn't there, or a filter doesn't know it.
-            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
-                let flags = flags | how | OFlags::NOFOLLOW;
-                rustix::fs::openat(CWD, path, flags, Mode::empty())
-            }
-            other => other,
-        },
+    let open = |how| match openat2(CWD, path, flags | how, none) {
+        // It isn't there, or a filter doesn't know it.
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+            let flags = flags | how | OFlags::NOFOLLOW;
+            rustix::fs::openat(CWD, path, flags, Mode::empty())
+        }
+        other => other,
     };
     match open(OFlags::WRONLY) {
         // A pipe that nobody reads yet.
@@ -107,14 +104,10 @@ fn lines_within(text: &[u8], most: usize) -> usize {
 }
 
 impl Lines {
-    /// Into a file that exists; nowhere, if it can't be opened.
+    /// Into a file that exists and to which no link leads; nowhere, if it can't be opened.
     pub(crate) fn into(path: Option<&OsStr>) -> Lines {
-        Lines::within(path, true)
-    }
-
-    fn within(path: Option<&OsStr>, links: bool) -> Lines {
         let path = path.filter(|p| !p.is_empty());
-        let file = path.and_then(|path| open(path, links));
+        let file = path.and_then(open);
         let is_pipe = file.as_ref().is_some_and(is_pipe);
         if let Some(pipe) = file.as_ref().filter(|_| is_pipe) {
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
@@ -306,7 +299,7 @@ impl Explain {
     pub fn into(path: Option<&Path>) -> Explain {
         let lines = match path.and_then(inherited) {
             Some(descriptor) => Lines::beside(descriptor),
-            None => Lines::within(path.map(Path::as_os_str), false),
+            None => Lines::into(path.map(Path::as_os_str)),
         };
         let wanted = lines.file.is_some();
         Explain(wanted.then(|| Mutex::new((lines, State::default()))))

@@ -10,10 +10,11 @@ use outrider_sys::{fnv, raw};
 
 use crate::plain::{Text, after, byte};
 
-/// Below XDG_RUNTIME_DIR, if that is only this user's to change; below [`ROOTS`] if the user is root; below [`IN_HOME`] of HOME. In no directory in which all
-/// may write: a program in another root, or with a /tmp of its own, has another one by the same name, and there it may be anybody's.
+/// Below [`ROOTS`] if the user is root, and below [`IN_HOME`] of HOME if only this user can put something there. A program in another root, or where something else is
+/// mounted, may find another file by the same name: so no directory will do that is mounted anew for programs and open to all then, as /tmp and /run are.
+/// Who can change these has the user's programs anyway.
 pub const NAME: &str = "/outrider";
-pub const ROOTS: &CStr = c"/run";
+pub const ROOTS: &CStr = c"/var/lib";
 pub const IN_HOME: &str = "/.cache";
 
 /// Whether a path is absolute and means the same to everybody who takes LD_PRELOAD for text: the dynamic linker has no way to quote what separates
@@ -69,8 +70,8 @@ pub unsafe fn is_ours(path: Text, user: u32) -> bool {
     })
 }
 
-/// Whether nobody but this user and root can put another directory in the place of this one: whoever has another's environment (su, sudo -E) has his directory,
-/// too. The path is absolute; it is cut off in its place, and is what it was then.
+/// Whether nobody but this user and root can put another directory in the place of this one, nor where something else is mounted in the place of one above which all may
+/// write to: whoever has another's environment (su, sudo -E) has his directory, too. The path is absolute; it is cut off in its place, and is what it was then.
 #[unsafe(link_section = ".text")]
 pub unsafe fn is_kept_by(path: *mut u8, user: u32) -> bool {
     let mut end = 0;
@@ -84,9 +85,8 @@ pub unsafe fn is_kept_by(path: *mut u8, user: u32) -> bool {
                 let there = cut.read_volatile();
                 cut.write_volatile(0);
                 let kept = look(path).is_some_and(|(mode, owner)| {
-                    let closed = mode & 0o002 == 0 || mode & libc::S_ISVTX != 0;
                     let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
-                    is_directory && (owner == 0 || owner == user) && closed
+                    is_directory && (owner == 0 || owner == user) && mode & 0o002 == 0
                 });
                 cut.write_volatile(there);
                 if !kept || next == 0 {
@@ -151,7 +151,9 @@ mod tests {
 
     #[test]
     fn whose_a_directory_is() {
-        let dir = tempfile::tempdir().unwrap();
+        // Not below /tmp, where all may write.
+        let above = std::env::current_exe().unwrap();
+        let dir = tempfile::tempdir_in(above.parent().unwrap()).unwrap();
         let user = rustix::process::geteuid().as_raw();
         let path = dir.path().canonicalize().unwrap().join("a");
         std::fs::create_dir_all(path.join("b")).unwrap();
@@ -187,7 +189,7 @@ mod tests {
         for (mode, only_ours, closed) in [
             (0o775, false, true),
             (0o757, false, false),
-            (0o1777, false, true),
+            (0o1777, false, false),
             (0o700, true, true),
         ] {
             set(mode);

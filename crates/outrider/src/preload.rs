@@ -42,7 +42,7 @@ pub fn library() -> Result<PathBuf, Failure> {
     }
     link_to(found).ok_or_else(|| {
         Failure::usage(format!(
-            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon, white space, `$` or `..`, and a link to it could be made neither in XDG_RUNTIME_DIR nor in ~/.cache, nor in root's /run",
+            "{} cannot be preloaded: LD_PRELOAD accepts no path with a colon, white space, `$` or `..`, and a link to it could not be made in ~/.cache, or root's /var/lib",
             show(found)
         ))
     })
@@ -97,7 +97,6 @@ fn in_own_directory(name: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf>
         PathBuf::from(path)
     };
     let places = [
-        variable("XDG_RUNTIME_DIR"),
         (user == 0).then(|| PathBuf::from(OsStr::from_bytes(own_directory::ROOTS.to_bytes()))),
         variable("HOME").map(|home| below(&home, own_directory::IN_HOME)),
     ];

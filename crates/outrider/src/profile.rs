@@ -23,7 +23,7 @@ use crate::cli::{
 };
 use crate::output::{self, Failure, Outcome, bytes, count, percent, print_json, show};
 use crate::remember::{directory, file_of, load, refused};
-use crate::tree::{self, Found, Listing, Remembered};
+use crate::tree::{self, Found, Listing, Remembered, Root};
 
 /// Columns of a timeline.
 const COLUMNS: usize = 40;
@@ -567,6 +567,7 @@ fn import(args: &ProfileImportArgs) -> Outcome {
 pub fn listing(name: &OsStr) -> Result<Listing, Failure> {
     let (_, profile) = usable(name)?;
     let places = Arc::new(Places::new());
+    let root = Root::of(Path::new("/")).ok();
     let likely: Vec<&Entry> = profile.likely().collect();
     let one = |entry: &&Entry| {
         let found = places.find(&entry.path).ok()?;
@@ -579,7 +580,7 @@ pub fn listing(name: &OsStr) -> Result<Listing, Failure> {
         (entry.need == Need::File && found.is_regular() && !pages.is_empty()).then(|| Found {
             path: entry.path.clone(),
             ino: found.st.st_ino,
-            named: false,
+            root: root.clone(),
             remembered: Some(Remembered {
                 places: places.clone(),
                 pages,

@@ -3,15 +3,21 @@
 //! Cold metadata is read one request at a time by anything that walks a tree with one thread, so the walk
 //! and everything done per file run on [`METADATA_THREADS`] threads.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use outrider_core::profile::place::Places;
+use outrider_sys::look_up::openat2;
 use outrider_sys::units::{InodeKey, PageRange};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use crate::output::{Failure, show};
 
@@ -26,8 +32,8 @@ pub struct Found {
     pub path: PathBuf,
     /// Inode number: opening in this order reads inode tables in order.
     pub ino: u64,
-    /// Named on the command line itself, where a symbolic link is followed.
-    pub named: bool,
+    /// Where it was found; `None` if it was named on the command line itself, where a symbolic link is followed.
+    pub root: Option<Arc<Root>>,
     /// Of what a profile has: which pages, and how it is found.
     pub remembered: Option<Remembered>,
 }
@@ -80,30 +86,33 @@ pub fn open(found: &Found) -> io::Result<Option<Open>> {
             })
         }));
     }
-    let follow = if found.named { 0 } else { libc::O_NOFOLLOW };
-    // O_NONBLOCK: a FIFO that took the file's name must not block us.
-    let try_open = |extra| {
-        OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | follow | extra)
-            .open(&found.path)
+    let place = match &found.root {
+        Some(root) => root.find(&found.path, OFlags::PATH),
+        None => rustix::fs::open(&found.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()),
     };
-    let file = match try_open(libc::O_NOATIME) {
-        Err(e) if e.raw_os_error() == Some(libc::EPERM) => try_open(0),
+    let place = match place {
+        Ok(place) => place,
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    // What has taken a file's name since is not even opened: to open a device may have it do something.
+    if !is_regular(&place) {
+        return Ok(None);
+    }
+    let name = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let try_open = |path: &Path, extra| {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | extra;
+        rustix::fs::open(path, flags, Mode::empty())
+    };
+    let path = match Path::new("/proc/self/fd").exists() {
+        true => Path::new(&name),
+        false => &found.path,
+    };
+    let file = match try_open(path, OFlags::NOATIME) {
+        Err(Errno::PERM) => try_open(path, OFlags::empty()),
         other => other,
     };
-    let file = match file {
-        Ok(file) => file,
-        Err(e)
-            if matches!(
-                e.raw_os_error(),
-                Some(libc::ENOENT | libc::ELOOP | libc::ENXIO)
-            ) =>
-        {
-            return Ok(None);
-        }
-        Err(e) => return Err(e),
-    };
+    let file = File::from(file?);
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Ok(None);
@@ -113,6 +122,46 @@ pub fn open(found: &Found) -> io::Result<Option<Open>> {
         key: InodeKey::new(meta.dev(), meta.ino()),
         file,
     }))
+}
+
+fn is_regular(place: &OwnedFd) -> bool {
+    let found = rustix::fs::fstat(place);
+    found.is_ok_and(|st| FileType::from_raw_mode(st.st_mode).is_file())
+}
+
+/// A directory that was named on the command line. What lies below it is looked for from here on and behind no link: whose it is may put one in the place of a directory
+/// meanwhile that leads to where he may not go.
+#[derive(Debug)]
+pub struct Root {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl Root {
+    /// Links on the way to it are followed.
+    pub fn of(path: &Path) -> io::Result<Arc<Root>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let path = path.to_owned();
+        Ok(Arc::new(Root { path, fd }))
+    }
+
+    /// Opens what has such a path, which begins with this one's.
+    fn find(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let below = path.strip_prefix(&self.path).unwrap_or(path);
+        let below = match below.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => below,
+        };
+        match openat2(&self.fd, below, flags, ResolveFlags::NO_SYMLINKS) {
+            // Before Linux 5.6 links are followed that somebody puts on the way.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                rustix::fs::openat(&self.fd, below, flags, Mode::empty())
+            }
+            found => found,
+        }
+    }
 }
 
 /// Walks the paths of a command line. Those that are missing, unreadable or neither a file nor a directory are problems beside the others; where
@@ -136,7 +185,13 @@ pub fn list(paths: &[PathBuf]) -> Result<Listing, Failure> {
     for path in good {
         match fs::metadata(path) {
             Ok(meta) if meta.is_dir() => {
-                let mut below = walk(path);
+                let mut below = match Root::of(path) {
+                    Ok(root) => walk(&root),
+                    Err(e) => {
+                        all.problems.push((path.clone(), e));
+                        continue;
+                    }
+                };
                 below.files.sort_by(|a, b| a.path.cmp(&b.path));
                 below.problems.sort_by(|a, b| a.0.cmp(&b.0));
                 all.files.append(&mut below.files);
@@ -145,7 +200,7 @@ pub fn list(paths: &[PathBuf]) -> Result<Listing, Failure> {
             Ok(meta) => all.files.push(Found {
                 path: path.clone(),
                 ino: meta.ino(),
-                named: true,
+                root: None,
                 remembered: None,
             }),
             Err(e) => all.problems.push((path.clone(), e)),
@@ -184,16 +239,16 @@ struct Queue {
 }
 
 /// All regular files below `root`, links not followed, pseudo file systems left out.
-fn walk(root: &Path) -> Listing {
+fn walk(root: &Arc<Root>) -> Listing {
     let queue = Mutex::new(Queue {
-        directories: vec![root.to_owned()],
+        directories: vec![root.path.clone()],
         busy: 0,
         found: Listing::default(),
     });
     let changed = Condvar::new();
     std::thread::scope(|scope| {
         for _ in 0..METADATA_THREADS {
-            scope.spawn(|| walker(&queue, &changed));
+            scope.spawn(|| walker(root, &queue, &changed));
         }
     });
     queue
@@ -202,7 +257,7 @@ fn walk(root: &Path) -> Listing {
         .found
 }
 
-fn walker(queue: &Mutex<Queue>, changed: &Condvar) {
+fn walker(root: &Arc<Root>, queue: &Mutex<Queue>, changed: &Condvar) {
     let mut held = queue.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if let Some(directory) = held.directories.pop() {
@@ -210,7 +265,7 @@ fn walker(queue: &Mutex<Queue>, changed: &Condvar) {
             drop(held);
             let mut files = Vec::new();
             let mut below = Vec::new();
-            let result = read_directory(&directory, &mut files, &mut below);
+            let result = read_directory(root, &directory, &mut files, &mut below);
             held = queue.lock().unwrap_or_else(PoisonError::into_inner);
             held.busy -= 1;
             held.found.files.append(&mut files);
@@ -230,22 +285,44 @@ fn walker(queue: &Mutex<Queue>, changed: &Condvar) {
     }
 }
 
-fn read_directory(path: &Path, files: &mut Vec<Found>, below: &mut Vec<PathBuf>) -> io::Result<()> {
-    if is_pseudo(path) {
+fn read_directory(
+    root: &Arc<Root>,
+    path: &Path,
+    files: &mut Vec<Found>,
+    below: &mut Vec<PathBuf>,
+) -> io::Result<()> {
+    let directory = match root.find(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+        // It is a link or something else by now.
+        Err(Errno::LOOP | Errno::NOTDIR) => return Ok(()),
+        found => found?,
+    };
+    if is_pseudo(&directory) {
         return Ok(());
     }
-    for entry in fs::read_dir(path)? {
+    let mut entries = Dir::new(directory)?;
+    while let Some(entry) = entries.read() {
         let entry = entry?;
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => below.push(entry.path()),
-            Ok(kind) if kind.is_file() => {
-                files.push(Found {
-                    path: entry.path(),
-                    ino: entry.ino(),
-                    named: false,
-                    remembered: None,
-                });
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            // Not every file system tells.
+            FileType::Unknown => {
+                let about = rustix::fs::statat(entries.fd()?, name, AtFlags::SYMLINK_NOFOLLOW);
+                about.map_or(FileType::Unknown, |st| FileType::from_raw_mode(st.st_mode))
             }
+            kind => kind,
+        };
+        let path = path.join(OsStr::from_bytes(name.to_bytes()));
+        match kind {
+            FileType::Directory => below.push(path),
+            FileType::RegularFile => files.push(Found {
+                path,
+                ino: entry.ino(),
+                root: Some(root.clone()),
+                remembered: None,
+            }),
             // Links, sockets and the like; or vanished meanwhile.
             _ => {}
         }
@@ -254,7 +331,7 @@ fn read_directory(path: &Path, files: &mut Vec<Found>, below: &mut Vec<PathBuf>)
 }
 
 /// True for file systems whose files are made up by the kernel when they are read (linux/magic.h).
-fn is_pseudo(path: &Path) -> bool {
+fn is_pseudo(directory: &OwnedFd) -> bool {
     let pseudo = [
         0x9fa0,      // proc
         0x6265_6572, // sysfs
@@ -268,7 +345,8 @@ fn is_pseudo(path: &Path) -> bool {
         0x6265_6570, // configfs
         0x1cd1,      // devpts
     ];
-    rustix::fs::statfs(path).is_ok_and(|st| pseudo.contains(&(st.f_type as u64 & 0xffff_ffff)))
+    rustix::fs::fstatfs(directory)
+        .is_ok_and(|st| pseudo.contains(&(st.f_type as u64 & 0xffff_ffff)))
 }
 
 /// Applies `act` to every item on up to `threads` threads and returns the results in the items' order.

@@ -528,41 +528,57 @@ fn libraries_come_from_nobody_elses_directory() {
     for file in ["outrider", "liboutrider.so"] {
         fs::copy(outrider().with_file_name(file), odd.join(file)).unwrap();
     }
-    for (owner, mode, taken) in [(0, 0o755, true), (65534, 0o755, false), (0, 0o777, false)] {
-        let runtime = dir.join(format!("{owner}-{mode:o}"));
-        fs::create_dir(&runtime).unwrap();
-        fs::set_permissions(&runtime, fs::Permissions::from_mode(mode)).unwrap();
-        std::os::unix::fs::chown(&runtime, Some(owner), None).unwrap();
-        let mut command = Command::new(odd.join("outrider"));
-        plain_environment(&mut command, &dir);
-        command.env("XDG_RUNTIME_DIR", &runtime);
+    for (owner, mode, taken) in [
+        (65533, 0o755, true),
+        (65534, 0o755, false),
+        (65533, 0o777, false),
+    ] {
+        let home = dir.join(format!("{owner}-{mode:o}"));
+        let cache = home.join(".cache");
+        fs::create_dir_all(&cache).unwrap();
+        fs::set_permissions(&cache, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&cache, Some(owner), None).unwrap();
+        let mut command = Command::new("setpriv");
+        plain_environment(&mut command, &home);
         let output = command
+            .args(["--reuid", "65533", "--regid", "65533", "--clear-groups"])
+            .arg(odd.join("outrider"))
             .args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"])
             .output()
             .unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
-        assert!(said.contains("liboutrider.so"), "{said}");
-        let its = said.starts_with(runtime.to_str().unwrap());
+        let its = said.starts_with(home.to_str().unwrap());
         assert_eq!(its, taken, "{owner} {mode:o}: {said}");
     }
-    // A program has something else mounted there, in which all may write, and another user has put a library of his where ours was.
+    // A program has something else mounted where that is usual, which all may write to, and another user puts a library of his where ours is.
     let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\n";
     fs::write(dir.join("evil.c"), text).unwrap();
     let flags = ["-shared", "-fPIC", "-o", "evil.so", "evil.c"];
     let made = Command::new("cc").args(flags).current_dir(&dir).status();
     assert!(made.unwrap().success());
-    let script = "entry=${LD_PRELOAD%%:*}; above=/$(echo $entry | cut -d/ -f2); cp evil.so /dev/shm/evil-$$.so
-cd $(dirname $(dirname $entry)); places=$(ls -d $PWD/*)
-mount -t tmpfs -o mode=1777 none $above && setpriv --reuid 65534 --regid 65534 --clear-groups \
-    sh -c \"for p in $(echo $places); do mkdir -p \\$p && cp /dev/shm/evil-$$.so \\$p/liboutrider.so; done\"
-rm /dev/shm/evil-$$.so; test -s $entry && echo planted; id -u";
+    let plant = "evil=$PWD/evil.so; places=$(ls -d $(dirname $(dirname $1))/*)
+for above in /tmp /run /dev/shm; do
+    case $evil in $above/*) ;; *) mount -t tmpfs -o mode=1777 none $above || exit 3; esac
+done
+for place in $places; do
+    setpriv --reuid 65534 --regid 65534 --clear-groups sh -c \"mkdir -p $place && cp $evil $place/liboutrider.so\" 2>/dev/null
+done
+test -s $1 || exit 4";
+    // By the C library, by hooks that ask, and by hooks that may not.
+    let program = "import ctypes, os, subprocess, sys
+entry = os.environ['LD_PRELOAD'].split(':')[0]
+subprocess.run(['sh', '-c', sys.argv[1], 'sh', entry], check=True)
+os.system('id -u')
+subprocess.run(['id', '-u'], check=True)
+ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+os.execvp('id', ['id', '-u'])";
     let mut command = Command::new(odd.join("outrider"));
     plain_environment(&mut command, &dir);
-    let argv = ["unshare", "--mount", "sh", "-c", script];
+    let argv = ["unshare", "--mount", "python3", "-IS", "-c", program, plant];
     let output = command.args(["run", "--"]).args(argv).current_dir(&dir);
     let output = output.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said, "planted\n0\n", "{output:?}");
+    assert_eq!(said, "0\n0\n0\n", "{output:?}");
 }
 
 /// SPEC B16: what a program of the run leaves behind, in a user namespace that has the runner's user under another number, hands nothing to somebody who listens in the
@@ -598,32 +614,50 @@ print('told', told)";
     let dir = fresh_with(NAME, &[Big]);
     open_to_all(&dir);
     support::make_cold(&dir);
-    let mut listener = Command::new("setpriv");
-    plain_environment(&mut listener, &dir);
-    let mut listener = listener
-        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-        .args(["python3", "-c", LISTENER])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let script = "echo $OUTRIDER_SHM
-unshare -Ur --pid --fork --mount-proc sh -c 'sleep 2; cat big.dat >/dev/null; echo read >left' >/dev/null 2>&1 &
-sleep 0.5";
-    let output = outrider_run(&dir, &[], &["sh", "-c", script])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    listener
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(&output.stdout)
-        .unwrap();
-    let output = listener.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said, "listens\ntold 0\n", "{output:?}");
-    assert!(dir.join("left").exists());
+    let copies = ["outrider", "liboutrider.so"];
+    for file in copies {
+        fs::copy(outrider().with_file_name(file), dir.join(file)).unwrap();
+    }
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let as_user = |user: &str, command: &str| {
+        let mut setpriv = Command::new("setpriv");
+        plain_environment(&mut setpriv, &dir);
+        let ids = ["--reuid", user, "--regid", user, "--clear-groups", command];
+        setpriv.args(ids).current_dir(&dir);
+        setpriv
+    };
+    for (user, nested) in [("0", ""), ("65533", ""), ("65533", "unshare -Ur")] {
+        let mut listener = as_user("65534", "python3")
+            .args(["-c", LISTENER])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let left = dir.join(format!("left-{user}-{}", nested.len()));
+        let read = format!(
+            "sleep 2; cat big.dat >/dev/null; echo read >{}",
+            left.display()
+        );
+        let script = format!(
+            "echo $OUTRIDER_SHM; {nested} unshare -Ur --pid --fork --mount-proc sh -c '{read}' >/dev/null 2>&1 & sleep 0.5"
+        );
+        let output = as_user(user, dir.join("outrider").to_str().unwrap())
+            .args(["run", "--", "sh", "-c", &script])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        listener
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(&output.stdout)
+            .unwrap();
+        let output = listener.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "listens\ntold 0\n", "{user} {nested}: {output:?}");
+        // Where users may have no namespaces there is nothing to be seen.
+        assert!(user != "0" || left.exists());
+    }
 }
 
 /// SPEC B16, S1: a thread gives up its capabilities in a signal's handler, wherever that comes, be it within fork(3): no thread of ours is left that has them.
@@ -802,4 +836,74 @@ fn memory_is_whose_it_is_mapped_by() {
     assert!(own.is_users([uid; 2], [gid; 2]));
     assert!(!own.is_users([uid + 1, uid], [gid; 2]) && !own.is_users([uid, uid + 1], [gid; 2]));
     assert!(!own.is_users([uid; 2], [gid, gid + 1]));
+}
+
+/// SPEC B16: whoever goes through another's directory isn't led out of it by links that take the places of directories meanwhile.
+#[test]
+fn exchanged_directories_lead_nowhere() {
+    const NAME: &str = "exchanged_directories_lead_nowhere";
+    /// Exchanges a directory and a link, as quickly as it can, until its standard input ends.
+    const EXCHANGE: &str = "import ctypes, os, select
+libc = ctypes.CDLL(None)
+done = 0
+while True:
+    for _ in range(1000):
+        done += libc.renameat2(-100, b'own/directory', -100, b'own/link', 2) == 0
+    if select.select([0], [], [], 0)[0]: break
+print(done)";
+    let dir = fresh(NAME);
+    for place in ["own/directory", "others"] {
+        fs::create_dir_all(dir.join(place)).unwrap();
+        for i in 0..40 {
+            fs::write(dir.join(place).join(format!("f{i}")), [7; 200_000]).unwrap();
+        }
+    }
+    std::os::unix::fs::symlink("../others", dir.join("own/link")).unwrap();
+    let mut exchange = Command::new("python3")
+        .args(["-c", EXCHANGE])
+        .current_dir(&dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let tool = |command: &str| {
+        let output = Command::new(outrider())
+            .args([command, "own"])
+            .current_dir(&dir)
+            .output();
+        let output = output.unwrap();
+        // Files that are gone by now are no failure; a directory that is, may be.
+        assert!(output.status.code().is_some_and(|c| c < 2), "{output:?}");
+    };
+    let cached = || {
+        let each = (0..40).map(|i| {
+            let file = File::open(dir.join("others").join(format!("f{i}"))).unwrap();
+            let counted = outrider_sys::cache::counted(file.as_fd(), 0..200_000);
+            counted.unwrap().cached
+        });
+        each.sum::<u64>()
+    };
+    for i in 0..40 {
+        fs::read(dir.join("others").join(format!("f{i}"))).unwrap();
+    }
+    let all = cached();
+    for _ in 0..10 {
+        tool("evict");
+        tool("cached");
+    }
+    // Some may have been reclaimed.
+    assert!(cached() > all / 2, "what is another's was thrown out");
+    support::make_cold(&dir.join("others"));
+    for _ in 0..10 {
+        tool("warm");
+    }
+    assert_eq!(cached(), 0, "what is another's was read");
+    drop(exchange.stdin.take());
+    let output = exchange.wait_with_output().unwrap();
+    let exchanged: u64 = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(exchanged > 100, "{exchanged}");
 }

@@ -415,11 +415,11 @@ fn an_early_start_where_another_linker_is() {
     fs::write(root.join("show"), show).unwrap();
     fs::set_permissions(root.join("show"), fs::Permissions::from_mode(0o755)).unwrap();
     // Whether the start was early, and what the program had in LD_PRELOAD, by which the library was loaded.
-    let run = |runtime: Option<&str>, before: &[&str]| {
+    let run = |home: Option<&str>, before: &[&str]| {
         let mut command = Command::new("strace");
         plain_environment(&mut command, &dir);
-        if let Some(runtime) = runtime {
-            command.env("XDG_RUNTIME_DIR", runtime);
+        if let Some(home) = home {
+            command.env("HOME", home);
         }
         command.args(["-qq", "-etrace=execve,arch_prctl", "-o"]);
         let argv = [&["/outrider", "run", "--"], before, &["/show"]].concat();
@@ -444,38 +444,45 @@ fn an_early_start_where_another_linker_is() {
         );
     }
     fs::rename(root.join("linker"), &linker).unwrap();
-    directory("/run", 0o755);
-    directory("/run/user", 0o700);
-    directory("/run/open", 0o777);
-    directory("/run/other", 0o700);
-    std::os::unix::fs::chown(root.join("run/other"), Some(65534), None).unwrap();
-    directory("/run/o dd", 0o700);
+    directory("/var/lib", 0o755);
+    for (home, mode) in [
+        ("user", 0o700),
+        ("open", 0o777),
+        ("other", 0o700),
+        ("o dd", 0o700),
+    ] {
+        directory(&format!("/home/{home}/.cache"), mode);
+    }
+    let other = root.join("home/other/.cache");
+    std::os::unix::fs::chown(other, Some(65534), None).unwrap();
     let (early, filter) = run(None, &[]);
-    let name = filter.strip_prefix("/run/outrider/").unwrap();
+    let name = filter.strip_prefix("/var/lib/outrider/").unwrap();
     let name = name.strip_suffix("-filter/liboutrider.so").unwrap();
     assert!(!early && name.len() == 16, "{filter}");
-    let in_runtime = filter.replace("/run/outrider", "/run/user/outrider");
+    let at_home = filter.replace("/var/lib/outrider", "/home/user/.cache/outrider");
     // A static program hands a filter on.
     for before in [&[][..], &["/start", "execv"]] {
         assert_eq!(run(None, before), (true, filter.clone()), "{before:?}");
     }
-    // Here one has to be made first.
+    // Where all may write there is none: then the user's own directory has it, where one has to be made first.
+    directory("/var/lib", 0o777);
     for early in [false, true] {
-        let found = run(Some("/run/user"), &[]);
-        assert_eq!(found, (early, in_runtime.clone()));
+        let found = run(Some("/home/user"), &[]);
+        assert_eq!(found, (early, at_home.clone()));
     }
-    for runtime in [
+    for home in [
         "",
-        "run/user",
-        "/run/o dd",
-        "/run/open",
-        "/run/other",
-        "/run/absent",
-        "/run/other/../user",
+        "home/user",
+        "/home/o dd",
+        "/home/open",
+        "/home/other",
+        "/home/absent",
+        "/home/other/../user",
     ] {
-        let found = run(Some(runtime), &[]);
-        assert_eq!(found, (true, filter.clone()), "{runtime}");
+        let found = run(Some(home), &[]);
+        assert_eq!(found, (false, library.to_owned()), "{home}");
     }
+    directory("/var/lib", 0o755);
     // What isn't as it was made is made again.
     let file = root.join(&filter[1..]);
     let bytes = fs::read(&file).unwrap();
@@ -487,19 +494,8 @@ fn an_early_start_where_another_linker_is() {
         assert_eq!(fs::read(&file).unwrap(), bytes);
         assert_eq!(run(None, &[]), (true, filter.clone()));
     }
-    // Where all may write there is none: then the user's own directory has it.
-    directory("/run", 0o777);
-    let home = dir.join(".cache");
-    directory(home.to_str().unwrap(), 0o700);
-    for early in [false, true] {
-        let found = run(None, &[]);
-        let its = home.join(filter.strip_prefix("/run/").unwrap());
-        assert_eq!(found, (early, its.display().to_string()));
-    }
-    fs::remove_dir_all(root.join(&home.to_str().unwrap()[1..])).unwrap();
-    directory("/run", 0o755);
     // A directory that others can change.
-    let own = root.join("run/outrider");
+    let own = root.join("var/lib/outrider");
     let within = file.parent().unwrap();
     for directory in [&own, within] {
         let permissions = |mode| fs::Permissions::from_mode(mode);

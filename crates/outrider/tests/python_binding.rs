@@ -94,6 +94,42 @@ fn what_is_below_many_files_is_asked_once() {
     assert!(asked <= files / 8, "{asked} times for {files} files");
 }
 
+/// SPEC B16: a library that somebody else has put above the package is not loaded.
+#[test]
+fn libraries_of_others_are_not_loaded() {
+    const NAME: &str = "libraries_of_others_are_not_loaded";
+    if !support::is_root() {
+        return support::skip_unprivileged(NAME, "has another user's file");
+    }
+    let work = fresh(NAME);
+    let package = work.join("deps/outrider");
+    let release = work.join("target/release");
+    fs::create_dir_all(&package).unwrap();
+    fs::create_dir_all(&release).unwrap();
+    for file in fs::read_dir(repository().join("python/outrider")).unwrap() {
+        let from = file.unwrap().path();
+        if from.extension().is_some_and(|e| e == "py") {
+            fs::copy(&from, package.join(from.file_name().unwrap())).unwrap();
+        }
+    }
+    let library = release.join("liboutrider.so");
+    fs::copy(outrider().with_file_name("liboutrider.so"), &library).unwrap();
+    for (owner, taken) in [(0, true), (65534, false)] {
+        std::os::unix::fs::chown(&library, Some(owner), None).unwrap();
+        let mut command = Command::new("python3");
+        plain_environment(&mut command, &work);
+        let script =
+            "import outrider; print('release/liboutrider' in open('/proc/self/maps').read())";
+        let said = printed(
+            command
+                .args(["-W", "ignore", "-c", script])
+                .env("PYTHONPATH", work.join("deps"))
+                .current_dir(&work),
+        );
+        assert_eq!(said, if taken { "True\n" } else { "False\n" }, "{owner}");
+    }
+}
+
 /// Without a library a program runs as it would, and is told once where it was looked for.
 #[test]
 fn without_a_library_nothing_is_prefetched() {

@@ -113,7 +113,8 @@ impl<K: Kernel> Service<K> {
                 .files
                 .get(&key)
                 .is_some_and(|f| f.view.is_cached(pages));
-        if range.is_empty() || cached {
+        // The file may be held because of others.
+        if range.is_empty() || cached || !self.stands(i) {
             return;
         }
         // What the kernel would have fetched is fetched, whether it stays cached or not.

@@ -54,7 +54,8 @@ impl<K: Kernel> Service<K> {
         // All of it stays unused until the call is over: no more than a stream's share.
         let share = self.memory.window(self.reading.files());
         let end = e.offset.saturating_add(e.len.min(share)).min(file.size());
-        if e.offset >= end || self.mode == shm::MODE_PREDICT {
+        // The file may be held because of others.
+        if e.offset >= end || self.mode == shm::MODE_PREDICT || !self.stands(i) {
             return;
         }
         if self.device_facts(key).leaves_to_kernel(Way::Begins) {

@@ -81,7 +81,7 @@ impl<K: Kernel> Service<K> {
         // Where there is no room what is bought is bought with the next part.
         asked &= self.model(self.device(key)).bulk().has_room();
         asked |= self.is_probing(key);
-        if ranges.is_empty() {
+        if ranges.is_empty() || !self.stands(i) {
             return (touching, asked);
         }
         let plain = m.detector.streams.latest().is_some_and(|s| s.plain());

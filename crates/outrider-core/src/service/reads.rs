@@ -361,6 +361,10 @@ impl<K: Kernel> Service<K> {
         if let (Some(window), Some(state)) = (decision.window, self.processes.get_mut(i)) {
             state.reads_windows(window);
         }
+        // The file may be held because of others.
+        if !decision.intents.is_empty() && !self.stands(i) {
+            return true;
+        }
         let mut granted = true;
         for want in &decision.intents {
             match want.origin {

@@ -3,7 +3,7 @@
 use super::{Arena, NOTHING, PATH, Text, call, contents, length, variable};
 use crate::{filter, own_directory, preload};
 
-/// Longest XDG_RUNTIME_DIR, or HOME, bytes.
+/// Longest HOME, bytes.
 const MOST: usize = PATH / 2;
 
 /// The path of the filter for the library, as a text.
@@ -12,14 +12,9 @@ pub unsafe fn path(library: Text, environment: *const Text, arena: &mut Arena) -
     // SAFETY: as promised; the arena has room.
     unsafe {
         let user = call(libc::SYS_geteuid, NOTHING, NOTHING, NOTHING, NOTHING) as u32;
-        let runtime = variable(environment, b"XDG_RUNTIME_DIR=");
         let home = variable(environment, b"HOME=");
         let roots = (user == 0).then_some((own_directory::ROOTS.as_ptr().cast(), ""));
-        let places = [
-            runtime.map(|runtime| (runtime, "")),
-            roots,
-            home.map(|home| (home, own_directory::IN_HOME)),
-        ];
+        let places = [roots, home.map(|home| (home, own_directory::IN_HOME))];
         let mut i = 0;
         while i < places.len() {
             if let Some((place, rest)) = places[i]
