@@ -627,7 +627,8 @@ fn is_called(user: u32, peer: Peer) -> bool {
         Some(called) => u64::from(peer.uid) == called,
         None => is_nobody,
     };
-    !users.all && (is_its || u64::from(peer.uid) == own_user())
+    let is_own = peer.uid != NOBODY && u64::from(peer.uid) == own_user();
+    !users.all && (is_its || is_own)
 }
 
 /// Whether `uid` is what this process's user namespace calls all users whom it doesn't have.

@@ -86,7 +86,7 @@ pub unsafe fn is_kept_by(path: *mut u8, user: u32) -> bool {
                 cut.write_volatile(0);
                 let kept = look(path).is_some_and(|(mode, owner)| {
                     let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
-                    is_directory && (owner == 0 || owner == user) && mode & 0o002 == 0
+                    is_directory && (owner == 0 || owner == user) && mode & 0o022 == 0
                 });
                 cut.write_volatile(there);
                 if !kept || next == 0 {
@@ -187,7 +187,7 @@ mod tests {
         // root's are everybody's.
         assert_eq!(kept(&below("a/b"), user + 1), user == 0);
         for (mode, only_ours, closed) in [
-            (0o775, false, true),
+            (0o775, false, false),
             (0o757, false, false),
             (0o1777, false, false),
             (0o700, true, true),

@@ -166,7 +166,8 @@ impl<K: Kernel> Service<K> {
             let state = &header.heir.state;
             if (state.compare_exchange(listens, shm::HEIR_LEAVES, AcqRel, Relaxed)).is_ok() {
                 self.heirs.known[i] = None;
-                header.finish.store(1, Release);
+                // The runner may have said so before, and have been answered.
+                let _ = header.finish.compare_exchange(0, 1, Release, Relaxed);
                 handover::knock_at(&header.heir.name());
             }
         }
