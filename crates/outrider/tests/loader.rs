@@ -40,11 +40,12 @@ fn run(command: Option<&Path>, dir: &Path, argv: &[&str]) -> (Output, Vec<String
         ];
     }
     all.extend(argv.iter().map(|a| (*a).to_owned()));
+    // Where a link to the library may lie, or a filter.
+    let _ = fs::create_dir(dir.join(".cache"));
     let mut command = Command::new(&all[0]);
     plain_environment(&mut command, dir);
     let output = command
         .args(&all[1..])
-        .env("XDG_RUNTIME_DIR", dir)
         .current_dir(dir)
         .stdin(Stdio::null())
         .output()
