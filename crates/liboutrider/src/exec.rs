@@ -47,10 +47,11 @@ static MARK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// What the library's file is called, and a filter for it.
 const NAME: &[u8] = b"/liboutrider.so";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
+const SHM: &[u8] = b"OUTRIDER_SHM=";
 const PLUGINS: &[u8] = b"OUTRIDER_PLUGINS=";
 const TRACE: &[u8] = b"LD_TRACE_LOADED_OBJECTS=";
 /// What else is ours alone, in the form that it has where there was none before.
-const OTHER_VARIABLES: [&[u8]; 2] = [b"OUTRIDER_SHM=", b"ASAN_OPTIONS=verify_asan_link_order=0\0"];
+const OTHER_VARIABLES: [&[u8]; 2] = [SHM, b"ASAN_OPTIONS=verify_asan_link_order=0\0"];
 
 /// Bytes of what others have in LD_PRELOAD; with more the environment goes on as it is.
 const OTHERS: usize = 4096;
@@ -155,16 +156,14 @@ unsafe fn scrub(environment: Texts) {
     // SAFETY: an array that ends with a null pointer, of C strings that are written to by who owns them.
     unsafe {
         let plugins = variable(environment, PLUGINS).unwrap_or_default();
-        let is_ours = |entry: &[u8]| {
-            own.is_some_and(|own| own.has(entry))
-                || plugins.split(|b| *b == b':').any(|p| p == entry)
-        };
+        let is_ours =
+            |entry: &[u8]| own.is_some_and(|own| own.has(entry)) || is_plugin(entry, plugins);
         let mut at = environment;
         while !(*at).is_null() {
             let text = *at;
             at = at.add(1);
-            if begins(text, OTHER_VARIABLES[0]) {
-                let value = text.add(OTHER_VARIABLES[0].len()).cast_mut().cast::<u8>();
+            if begins(text, SHM) {
+                let value = text.add(SHM.len()).cast_mut().cast::<u8>();
                 let length = CStr::from_ptr(value.cast()).count_bytes();
                 value.write_bytes(b'-', length);
             } else if begins(text, PRELOAD) {
@@ -304,6 +303,11 @@ fn own_name() -> Option<Text> {
 fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|b| matches!(b, b':' | b' '))
         .filter(|entry| !entry.is_empty())
+}
+
+/// Whether an entry is one of the plug-ins that the environment names.
+fn is_plugin(entry: &[u8], plugins: &[u8]) -> bool {
+    plugins.split(|b| *b == b':').any(|p| p == entry)
 }
 
 /// Whether the pointer may be one to something: for others the kernel has an error.
@@ -529,8 +533,7 @@ unsafe fn without(
     // SAFETY: as in `with_environment`; the copy has room for as many entries as there are, and is written before it is read.
     unsafe {
         let plugins = variable(environment, PLUGINS).unwrap_or_default();
-        let is_ours =
-            |entry: &[u8]| own.has(entry) || plugins.split(|b| *b == b':').any(|p| p == entry);
+        let is_ours = |entry: &[u8]| own.has(entry) || is_plugin(entry, plugins);
         loop {
             let mut entry = *at;
             at = at.add(1);

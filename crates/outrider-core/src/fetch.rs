@@ -78,14 +78,18 @@ fn are_for_reading(flags: u64) -> bool {
 
 /// Whether what a process has open under this number is read past the page cache (O_DIRECT), which may be set through a duplicate or by another process at any time.
 pub fn is_direct(pid: u32, fd: u16, slot: &Slot, generation: u32) -> bool {
-    let told = || told_of(format!("/proc/{pid}/fdinfo/{fd}"));
-    while_open(slot, generation, 0, told).is_some_and(|[flags, ..]| are_direct(flags))
+    flags_of(pid, fd, slot, generation).is_some_and(are_direct)
 }
 
 /// Whether a descriptor that is the one of this generation is open for reading.
 pub fn is_readable_now(wanted: Wanted, slot: &Slot, generation: u32) -> bool {
-    let told = || told_of(format!("/proc/{}/fdinfo/{}", wanted.pid, wanted.fd));
-    while_open(slot, generation, 0, told).is_some_and(|[flags, ..]| are_for_reading(flags))
+    flags_of(wanted.pid, wanted.fd, slot, generation).is_some_and(are_for_reading)
+}
+
+/// The flags of a descriptor that is the one of this generation.
+fn flags_of(pid: u32, fd: u16, slot: &Slot, generation: u32) -> Option<u64> {
+    let told = || told_of(format!("/proc/{pid}/fdinfo/{fd}"));
+    while_open(slot, generation, 0, told).map(|[flags, ..]| flags)
 }
 
 fn are_direct(flags: u64) -> bool {

@@ -104,12 +104,13 @@ pub fn open(found: &Found) -> io::Result<Option<Open>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | extra;
         rustix::fs::open(path, flags, Mode::empty())
     };
-    let path = match Path::new("/proc/self/fd").exists() {
-        true => Path::new(&name),
-        false => &found.path,
-    };
-    let file = match try_open(path, OFlags::NOATIME) {
+    let open = |path| match try_open(path, OFlags::NOATIME) {
         Err(Errno::PERM) => try_open(path, OFlags::empty()),
+        other => other,
+    };
+    let file = match open(Path::new(&name)) {
+        // There is no /proc.
+        Err(Errno::NOENT) => open(&found.path),
         other => other,
     };
     let file = File::from(file?);

@@ -549,6 +549,7 @@ fn libraries_come_from_nobody_elses_directory() {
         let said = String::from_utf8(output.stdout).unwrap();
         let its = said.starts_with(home.to_str().unwrap());
         assert_eq!(its, taken, "{owner} {mode:o}: {said}");
+        assert_eq!(said.contains("liboutrider.so"), taken, "{said}");
     }
     // A program has something else mounted where that is usual, which all may write to, and another user puts a library of his where ours is.
     let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\n";

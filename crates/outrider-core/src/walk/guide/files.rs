@@ -20,9 +20,11 @@ impl Guide {
         let lane = self.lane.clone();
         let known = self.tree.find(opened.key);
         // Of what is known nothing is asked.
-        let unknown = known.is_none().then(|| lane.permit(proc));
-        let asks = unknown.as_ref().is_none_or(Option::is_some);
-        if !asks || !self.link.goes_ahead(proc) {
+        let permit = match known {
+            Some(_) => None,
+            None => lane.permit(proc),
+        };
+        if known.is_none() && permit.is_none() || !self.link.goes_ahead(proc) {
             // Nothing is known of what may not be opened, and so nothing can be learned.
             return self.listen(Told::Files, proc, pid, Listen::Cold);
         }
@@ -30,7 +32,7 @@ impl Guide {
             outcome.add(Fate::Used, bytes);
         }
         let place = known.or_else(|| self.locate(opened));
-        drop(unknown);
+        drop(permit);
         let known = place.clone();
         let latest = self.walks.get(&proc).and_then(Walks::latest);
         if let (Some(latest), Some(place)) = (latest.map(Path::to_owned), &place) {
