@@ -15,6 +15,7 @@ pub mod fetch;
 pub mod hints;
 pub mod intent;
 pub mod ledger;
+mod load;
 pub mod map;
 pub mod needs;
 pub mod plan;

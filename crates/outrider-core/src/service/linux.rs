@@ -23,10 +23,12 @@ use super::ends::{Ends, Wake};
 use super::kernel::{Answer, Kernel, OpenFile, Source};
 use super::patient::Patient;
 use super::servers::Servers;
+use super::turns::{IDLING, IDLING_BUSY};
 use super::{FileSystem, InodeKey};
 use crate::clock::{Clock, Moment, Monotonic};
 use crate::engine::Handle;
 use crate::fetch::{self, Wanted};
+use crate::load::Load;
 use crate::map::Keyed;
 use crate::residency::Residency;
 use crate::shared::{Note, Shared};
@@ -58,9 +60,21 @@ pub struct Linux {
     /// Who asks what programs can keep waiting for.
     patient: RefCell<Patient>,
     counts: System,
+    /// What processors do, once it has mattered.
+    load: Option<Load>,
 }
 
 impl Linux {
+    /// How long to sleep instead of `pause`, in which nothing comes of what is heard.
+    fn beside_load(&mut self, pause: Duration) -> Duration {
+        if !(IDLING..IDLING_BUSY).contains(&pause) {
+            return pause;
+        }
+        let longer = IDLING_BUSY - pause;
+        let load = self.load.get_or_insert_with(Load::begin);
+        pause + longer.mul_f64(load.all_busy(0.0))
+    }
+
     pub(super) fn new(shared: &Arc<Shared>, clock: Monotonic) -> Linux {
         let wake = Wake::new();
         let ends = Ends::start(shared.clone(), wake.clone());
@@ -78,6 +92,7 @@ impl Linux {
             watches: Watches::default(),
             patient: RefCell::default(),
             counts: System::new(clock),
+            load: None,
         }
     }
 }
@@ -153,6 +168,7 @@ impl Kernel for Linux {
 
     fn sleep(&mut self, shared: &Shared, pause: Duration) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let pause = self.beside_load(pause);
         let pause = Timespec {
             tv_sec: pause.as_secs() as i64,
             tv_nsec: i64::from(pause.subsec_nanos()),

@@ -10,7 +10,9 @@ const RECENT: Duration = Duration::from_millis(50);
 const SHORTEST: Duration = Duration::from_micros(50);
 /// … up to this one while nothing comes of what is heard: a look takes some 30 µs of busy processors, with the thread's way there and back (`bench/results/2026-11-30-workers`),
 /// which is a tenth of it. With half a millisecond and with one some programs gain less in the simulator (`sim/tests/runs`) …
-const IDLING: Duration = Duration::from_micros(300);
+pub(super) const IDLING: Duration = Duration::from_micros(300);
+/// … and to this one where all processors are busy, whose time is the program's: 3 % of one.
+pub(super) const IDLING_BUSY: Duration = Duration::from_millis(1);
 /// … the longest while a process is there that may begin to read any time …
 const LONGEST: Duration = Duration::from_millis(50);
 /// … while something goes on …

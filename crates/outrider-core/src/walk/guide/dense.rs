@@ -1,9 +1,9 @@
 //! Files that processes open in no order.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use outrider_sys::raw;
 use outrider_sys::units::{DeviceId, InodeKey};
-use outrider_sys::{counters, raw};
 
 use super::super::dense::{Bounds, Open};
 use super::super::link::Opened;
@@ -11,17 +11,13 @@ use super::super::stream::{Here, Listen, Walks};
 use super::Guide;
 use crate::intent::Intent;
 use crate::ledger::Holder;
+use crate::load::Load;
 use crate::shm::Origin;
 use crate::tree::known::Place;
 
-/// What there is of processors, and what this process takes of them.
+/// What processors do, and what this process takes of them.
 pub(super) struct Processors {
-    /// So many there are …
-    count: f64,
-    /// … which were looked at last then, had done so much, and had been so busy since the look before.
-    looked: Instant,
-    before: Option<counters::Processors>,
-    busy: f64,
+    load: Load,
     /// What this process had taken when the last file came or the first was asked for, µs; what it has taken since enough had come, with all that it hears meanwhile, and
     /// how many have come since.
     from_us: f64,
@@ -29,8 +25,6 @@ pub(super) struct Processors {
     files: u32,
 }
 
-/// From one look at how busy processors are to the next: ten ticks of each one's clock.
-const LOOKS: Duration = Duration::from_millis(100);
 /// Files by which the time is divided that they take.
 const FILES: u32 = 8;
 /// How busy processors are before it is known.
@@ -39,10 +33,7 @@ const PRIOR: f64 = 0.5;
 impl Processors {
     pub(super) fn new() -> Processors {
         Processors {
-            count: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
-            looked: Instant::now(),
-            before: counters::processors(),
-            busy: PRIOR,
+            load: Load::begin(),
             from_us: 0.0,
             took_us: 0.0,
             files: 0,
@@ -51,15 +42,7 @@ impl Processors {
 
     /// How likely it is that all are busy, so that what is done in one displaces something.
     fn displace(&mut self) -> f64 {
-        if self.looked.elapsed() >= LOOKS {
-            self.looked = Instant::now();
-            let now = counters::processors();
-            if let (Some(before), Some(now)) = (std::mem::replace(&mut self.before, now), now) {
-                let all = now.all.saturating_sub(before.all).max(1);
-                self.busy = now.busy.saturating_sub(before.busy) as f64 / all as f64;
-            }
-        }
-        self.busy.min(1.0).powf(self.count)
+        self.load.all_busy(PRIOR)
     }
 
     /// Files are asked for, after none was on its way.
