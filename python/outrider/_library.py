@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import sys
 import warnings
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -106,12 +107,24 @@ def _typed(library: Any) -> Any:
     return library
 
 
-def _is_kept(place: str) -> bool:
-    """Whether a library above the package is its owner's or root's: where it was unpacked in a directory of all, anybody may have put one there."""
+def _kept(place: str) -> Iterator[str]:
+    """A library above the package, if whoever can put another in its place could do so with the package: where that was unpacked in a directory of all, anybody may
+    put one near it."""
     try:
-        return os.stat(place).st_uid in (0, os.stat(HERE).st_uid)
+        file, own = os.path.realpath(place), os.path.realpath(__file__)
+        beside = os.lstat(os.path.dirname(own))
+        owners = {0, os.geteuid(), os.lstat(own).st_uid, beside.st_uid}
+        group = beside.st_gid if beside.st_mode & 0o1020 == 0o020 else -1
+        at = os.path.commonpath([file, own])
+        for name in os.path.relpath(file, at).split(os.sep):
+            at = os.path.join(at, name)
+            found = os.lstat(at)
+            closed = not found.st_mode & 0o022 or not found.st_mode & 0o002 and found.st_gid == group
+            if stat.S_ISLNK(found.st_mode) or not closed or found.st_uid not in owners:
+                return
+        yield file
     except OSError:
-        return False
+        return
 
 
 def _load() -> Tuple[Any, bool, bool]:
@@ -127,7 +140,7 @@ def _load() -> Tuple[Any, bool, bool]:
     ]
     places = [named] if named else [
         os.path.join(HERE, "lib", "liboutrider.so"),
-        *filter(_is_kept, above),
+        *(file for place in above for file in _kept(place)),
         "/usr/local/lib/liboutrider.so",
         "liboutrider.so.0",
         "liboutrider.so",

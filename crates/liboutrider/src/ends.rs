@@ -161,6 +161,15 @@ unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut 
     unsafe { real::popen(command, kind) }
 }
 
+/// See wordexp(3), which has a shell put in what commands print.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn wordexp(words: *const c_char, found: *mut c_void, flags: c_int) -> c_int {
+    attach::starting();
+    exec::scrub_own();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::wordexp(words, found, flags) }
+}
+
 /// See pclose(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pclose(stream: *mut FILE) -> c_int {

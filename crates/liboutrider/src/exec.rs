@@ -146,13 +146,19 @@ pub fn scrub_own() {
 }
 
 /// Makes nothing of what an environment has of ours, in its place, however large it is: how the service is reached, and the entries of LD_PRELOAD, of which separators
-/// are left. Whoever has such a text has a copy of what the runner has put there, or that itself.
+/// are left. What lies where nothing can be written stays.
 #[cold]
 unsafe fn scrub(environment: Texts) {
-    if !plausible(environment) {
+    if !plausible(environment) || !are_strings(environment) {
         return;
     }
     let own = own();
+    let blank = |at: *mut u8, with: u8, length: usize| {
+        if is_writable(at, length) {
+            // SAFETY: part of a text of the environment, which can be written to.
+            unsafe { at.write_bytes(with, length) };
+        }
+    };
     // SAFETY: an array that ends with a null pointer, of C strings that are written to by who owns them.
     unsafe {
         let plugins = variable(environment, PLUGINS).unwrap_or_default();
@@ -165,7 +171,7 @@ unsafe fn scrub(environment: Texts) {
             if begins(text, SHM) {
                 let value = text.add(SHM.len()).cast_mut().cast::<u8>();
                 let length = CStr::from_ptr(value.cast()).count_bytes();
-                value.write_bytes(b'-', length);
+                blank(value, b'-', length);
             } else if begins(text, PRELOAD) {
                 let mut entry = text.add(PRELOAD.len()).cast_mut().cast::<u8>();
                 while entry.read() != 0 {
@@ -173,7 +179,7 @@ unsafe fn scrub(environment: Texts) {
                     let length = rest.iter().position(|b| matches!(b, b':' | b' '));
                     let length = length.unwrap_or(rest.len());
                     if length > 0 && is_ours(&rest[..length]) {
-                        entry.write_bytes(b':', length);
+                        blank(entry, b':', length);
                     }
                     entry = entry.add(length);
                     if entry.read() != 0 {
@@ -183,6 +189,24 @@ unsafe fn scrub(environment: Texts) {
             }
         }
     }
+}
+
+/// Whether so many bytes can be written to, which are about to be: the kernel writes into the first ones and the last ones, and has an error where we would have a fault.
+/// Where a filter of system calls may kill for the question they are.
+#[cold]
+fn is_writable(at: *mut u8, length: usize) -> bool {
+    /// Of a set of signals.
+    const BYTES: usize = 8;
+    let write = |at: *mut u8| {
+        // SAFETY: no set is given, so nothing changes but what is about to be overwritten.
+        let answer = unsafe {
+            let call = libc::SYS_rt_sigprocmask;
+            raw::syscall6(call, libc::SIG_BLOCK as usize, 0, at as usize, BYTES, 0, 0)
+        };
+        answer == 0
+    };
+    // What is as short is none of ours.
+    attach::is_filtered() || length >= BYTES && write(at) && write(at.wrapping_add(length - BYTES))
 }
 
 /// The root directory is another one, or something was mounted: the library may not be found where it was.
@@ -435,31 +459,38 @@ unsafe fn with_environment(
     environment: Texts,
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
-    if RESTRICTED.load(Relaxed) {
-        // SAFETY: what the caller passes on.
-        unsafe { scrub(environment) };
-        return call(environment);
-    }
+    let restricted = RESTRICTED.load(Relaxed);
+    // As it is, for want of room for a copy.
+    let plainly = |environment| {
+        if restricted {
+            // SAFETY: what the caller passes on.
+            unsafe { scrub(environment) };
+        }
+        call(environment)
+    };
     let Some(own) = own() else {
-        return call(environment);
+        return plainly(environment);
     };
     let asks = !attach::is_filtered();
-    let looks = asks || executes && MOVED.load(Relaxed);
+    let looks = asks || restricted || executes && MOVED.load(Relaxed);
     if !looks || !plausible(environment) || asks && !are_strings(environment) {
         return call(environment);
     }
     // SAFETY: an array that ends with a null pointer, of C strings.
     unsafe {
         let list = variable(environment, PRELOAD);
-        let Some(entry) = list.and_then(|list| own.entry_of(list)) else {
-            attach::lose(lost::ENVIRONMENT);
-            return call(environment);
-        };
         let traced = variable(environment, TRACE).is_some();
-        let all = match asks {
-            true => !traced && readable(own, entry) && takes(program, arguments, entry),
-            false if is_hidden(own, entry) => false,
-            false => return call(environment),
+        let all = match list.and_then(|list| own.entry_of(list)) {
+            _ if restricted => false,
+            None => {
+                attach::lose(lost::ENVIRONMENT);
+                return call(environment);
+            }
+            Some(entry) if asks => {
+                !traced && readable(own, entry) && takes(program, arguments, entry)
+            }
+            Some(entry) if is_hidden(own, entry) => false,
+            Some(_) => return call(environment),
         };
         if all {
             let answer = call(environment);
@@ -475,7 +506,10 @@ unsafe fn with_environment(
         }
         // What others have in LD_PRELOAD, at most.
         let bytes = PRELOAD.len() + list.map_or(0, <[u8]>::len) + 1;
-        let make = |copy: &mut _, text: &mut _| without(own, all, environment, (copy, text), call);
+        let all = all || restricted;
+        let make = |copy: &mut _, text: &mut _| {
+            without(own, all, environment, (copy, text), (call, &plainly))
+        };
         let make = |copy: &mut _| match bytes {
             0..=FEW => with_room::<u8, FEW>(|text| make(copy, text)),
             _ => with_room::<u8, OTHERS>(|text| make(copy, text)),
@@ -497,9 +531,9 @@ unsafe fn with_environment(
                     mapped::unmap(at, size_of::<[Text; VARIABLES]>());
                     answer
                 }
-                None => call(environment),
+                None => plainly(environment),
             },
-            _ => call(environment),
+            _ => plainly(environment),
         }
     }
 }
@@ -521,13 +555,13 @@ fn is_too_big(answer: c_long) -> bool {
 }
 
 /// Makes the call with a copy of the environment in which LD_PRELOAD has nothing of ours. There is room for all of its entries, and for text.
-/// `all`: nor are there the other variables of ours, so that there is room.
+/// `all`: nor are there the other variables of ours, so that there is room. `plainly`: there is no room for the copy.
 unsafe fn without(
     own: Own,
     all: bool,
     environment: Texts,
     (copy, text): (&mut [MaybeUninit<Text>], &mut [MaybeUninit<u8>]),
-    call: &dyn Fn(Texts) -> c_long,
+    (call, plainly): (&dyn Fn(Texts) -> c_long, &dyn Fn(Texts) -> c_long),
 ) -> c_long {
     let (mut used, mut n, mut at) = (0, 0, environment);
     // SAFETY: as in `with_environment`; the copy has room for as many entries as there are, and is written before it is read.
@@ -540,7 +574,7 @@ unsafe fn without(
             if !entry.is_null() && begins(entry, PRELOAD) {
                 let list = CStr::from_ptr(entry.add(PRELOAD.len())).to_bytes();
                 if text.len() - used < PRELOAD.len() + list.len() + 1 {
-                    return call(environment);
+                    return plainly(environment);
                 }
                 let from = used;
                 let mut put = |bytes: &[u8]| {

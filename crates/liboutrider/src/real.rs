@@ -361,6 +361,7 @@ functions! {
     };
     system(command: *const c_char) -> c_int, or -1;
     popen(command: *const c_char, kind: *const c_char) -> *mut FILE, or core::ptr::null_mut();
+    wordexp(words: *const c_char, found: *mut c_void, flags: c_int) -> c_int, or 1;
     pclose(stream: *mut FILE) -> c_int, or -1;
     pthread_exit(value: *mut c_void) -> (), or {
         let _ = value;

@@ -58,7 +58,9 @@ fn note(e: rustix::io::Errno, header: &Header) {
 fn told_of(place: String) -> Option<[u64; 3]> {
     // What comes after that is as long as the process likes: it may hold many locks.
     let mut text = [0; 256];
-    let file = rustix::fs::openat(CWD, place, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    // Where a program has mounts of its own it may have put a pipe in its place.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, place, flags, Mode::empty());
     let len = rustix::io::read(file.ok()?, &mut text).ok()?;
     let text = String::from_utf8_lossy(&text[..len]);
     let field = |name: &str, radix| {

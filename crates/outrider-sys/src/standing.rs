@@ -470,7 +470,7 @@ impl Watch {
 }
 
 /// Whether at /proc there is what the kernel shows of processes, and not what a program has put there.
-fn is_proc() -> bool {
+pub fn is_proc() -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let found = openat(CWD, "/proc", flags, Mode::empty());
     found.is_ok_and(|proc| raw::file_system(proc.as_raw_fd()) == libc::PROC_SUPER_MAGIC)

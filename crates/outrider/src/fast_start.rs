@@ -33,7 +33,7 @@ use outrider_sys::{mapped, raw};
 use crate::confined::{self, Status};
 use crate::kept;
 use crate::locks;
-use crate::own_directory::is_plain;
+use crate::own_directory::{self, is_plain};
 use crate::plain::{Action, Text, after, byte, call, equals, length, variable};
 use crate::preload;
 use crate::signals::{IGNORED, PROGRAM, child_changed, is_passed_on, pass_on};
@@ -490,7 +490,17 @@ unsafe fn library(arena: &mut Arena) -> Option<Text> {
                 }
             }
         }
-        read_ahead(path).then_some(path)
+        let user = call(libc::SYS_geteuid, 0, 0, 0, 0) as u32;
+        // What a link leads to `main` looks at.
+        let is_file = call(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD as usize,
+            path as usize,
+            arena.at as usize,
+            1,
+        ) < 0;
+        let is_kept = is_file && own_directory::is_as_kept(path, exe.cast_mut(), user);
+        (is_kept && read_ahead(path)).then_some(path)
     }
 }
 

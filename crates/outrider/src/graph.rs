@@ -26,6 +26,7 @@ pub fn show(args: &GraphShowArgs) -> Outcome {
             "OUTRIDER_GRAPH_SHOW",
             if args.text { "text" } else { "dot" },
         )
+        .env_remove("OUTRIDER_SHM")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

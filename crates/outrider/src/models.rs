@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use outrider_core::device::DeviceModel;
@@ -80,26 +80,10 @@ pub fn save(
         bandwidth_bytes_per_s,
     };
     all.insert(format!("{id:016x}"), saved);
-    write(&path, &all).map_err(|e| failed(&path, &e))?;
+    let text = serde_json::to_string_pretty(&all).map_err(|e| failed(&path, &e.into()))?;
+    let put = store::put(&path, &(text + "\n"));
+    put.map_err(|e| failed(&path, &e.into()))?;
     Ok(path)
-}
-
-/// Whoever reads meanwhile sees the old file or the new one.
-fn write(path: &Path, all: &Saveds) -> io::Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let new = path.with_extension(format!("json.{}", std::process::id()));
-    // What is there of that name is nobody's: left by one of this number, or a link that somebody has put there.
-    match fs::remove_file(&new) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut file = fs::File::create_new(&new)?;
-    file.write_all((serde_json::to_string_pretty(all)? + "\n").as_bytes())?;
-    fs::rename(&new, path).inspect_err(|_| {
-        let _ = fs::remove_file(&new);
-    })
 }
 
 fn failed(path: &Path, e: &io::Error) -> Failure {

@@ -42,8 +42,20 @@ pub unsafe fn is_plain(path: Text) -> bool {
     }
 }
 
-/// Kind and permissions of what lies at a path, a link itself, and whose it is.
-unsafe fn look(path: Text) -> Option<(u32, u32)> {
+/// What lies at a path, a link itself: its kind and permissions, and whose it is.
+struct Look {
+    mode: u32,
+    owner: u32,
+    group: u32,
+}
+
+impl Look {
+    fn is(&self, kind: u32) -> bool {
+        self.mode & libc::S_IFMT == kind
+    }
+}
+
+unsafe fn look(path: Text) -> Option<Look> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
     let status = status.as_mut_ptr();
     let (at, link) = (libc::AT_FDCWD, libc::AT_SYMLINK_NOFOLLOW);
@@ -58,20 +70,37 @@ unsafe fn look(path: Text) -> Option<(u32, u32)> {
             0,
             0,
         );
-        (answer == 0).then(|| ((*status).st_mode, (*status).st_uid))
+        (answer == 0).then(|| Look {
+            mode: (*status).st_mode,
+            owner: (*status).st_uid,
+            group: (*status).st_gid,
+        })
+    }
+}
+
+/// The same of the first `end` bytes of a path, which is cut off in its place, and is what it was then. The root is its own slash.
+unsafe fn look_before(path: *mut u8, end: usize) -> Option<Look> {
+    // SAFETY: within the text, or at its end.
+    unsafe {
+        let cut = path.add(end.max(1));
+        let there = cut.read_volatile();
+        cut.write_volatile(0);
+        let found = look(path);
+        cut.write_volatile(there);
+        found
     }
 }
 
 /// Whether a path is a directory's that only this user can change.
 pub unsafe fn is_ours(path: Text, user: u32) -> bool {
     // SAFETY: as promised.
-    unsafe { look(path) }.is_some_and(|(mode, owner)| {
-        mode & libc::S_IFMT == libc::S_IFDIR && owner == user && mode & 0o022 == 0
+    unsafe { look(path) }.is_some_and(|found| {
+        found.is(libc::S_IFDIR) && found.owner == user && found.mode & 0o022 == 0
     })
 }
 
 /// Whether nobody but this user and root can put another directory in the place of this one, nor where something else is mounted in the place of one above which all may
-/// write to: whoever has another's environment (su, sudo -E) has his directory, too. The path is absolute; it is cut off in its place, and is what it was then.
+/// write to: whoever has another's environment (su, sudo -E) has his directory, too. The path is absolute; it is what it was, afterwards.
 #[unsafe(link_section = ".text")]
 pub unsafe fn is_kept_by(path: *mut u8, user: u32) -> bool {
     let mut end = 0;
@@ -80,15 +109,63 @@ pub unsafe fn is_kept_by(path: *mut u8, user: u32) -> bool {
         loop {
             let next = byte(path, end);
             if next == b'/' || next == 0 {
-                // The root is its own slash.
-                let cut = path.add(end.max(1));
-                let there = cut.read_volatile();
-                cut.write_volatile(0);
-                let kept = look(path).is_some_and(|(mode, owner)| {
-                    let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
-                    is_directory && (owner == 0 || owner == user) && mode & 0o022 == 0
+                let kept = look_before(path, end).is_some_and(|found| {
+                    let is_closed = found.is(libc::S_IFDIR) && found.mode & 0o022 == 0;
+                    is_closed && (found.owner == 0 || found.owner == user)
                 });
-                cut.write_volatile(there);
+                if !kept || next == 0 {
+                    return kept;
+                }
+            }
+            end += 1;
+        }
+    }
+}
+
+/// Whether whoever can put another file in the place of this one could do so with the `command`, too, or is this user or root: what is found because it lies near a command
+/// is loaded into programs. Both are absolute paths without `.` and `..`, and are what they were, afterwards. Directories that both lie in are not looked at.
+#[unsafe(link_section = ".text")]
+pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
+    // SAFETY: within the texts, or at their ends.
+    unsafe {
+        let (mut directory, mut common, mut i) = (0, 0, 0);
+        let mut alike = true;
+        while byte(command, i) != 0 {
+            alike &= byte(command, i) == byte(path, i);
+            if byte(command, i) == b'/' {
+                directory = i;
+                if alike {
+                    common = i;
+                }
+            }
+            i += 1;
+        }
+        let (Some(own), Some(above)) = (look(command), look_before(command, directory)) else {
+            return false;
+        };
+        let group = (above.mode & 0o1020 == 0o020).then_some(above.group);
+        let mut end = common + 1;
+        loop {
+            let next = byte(path, end);
+            if next == b'/' || next == 0 {
+                let kept = look_before(path, end).is_some_and(|found| {
+                    let kind = match next {
+                        0 => libc::S_IFREG,
+                        _ => libc::S_IFDIR,
+                    };
+                    let is_link = next == 0 && found.is(libc::S_IFLNK);
+                    let is_closed = match found.mode & 0o022 {
+                        0 => true,
+                        0o020 => group == Some(found.group),
+                        _ => false,
+                    };
+                    let owner = found.owner;
+                    (is_link || found.is(kind) && is_closed)
+                        && (owner == 0
+                            || owner == user
+                            || owner == own.owner
+                            || owner == above.owner)
+                });
                 if !kept || next == 0 {
                     return kept;
                 }
@@ -147,6 +224,68 @@ mod tests {
         unsafe { name_of(c"foobar".as_ptr().cast(), |b| name.push(b.into())) };
         // FNV's own test vector.
         assert_eq!(name, "85944171f73967e8");
+    }
+
+    /// B11, B16: what lies near a command is taken if who could exchange it could exchange that as well.
+    #[test]
+    fn what_lies_near_a_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let set = |name: &str, mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(dir.join(name), mode).unwrap();
+        };
+        let kept = |name: &str| {
+            let text = |path: std::path::PathBuf| {
+                CString::new(path.into_os_string().into_encoded_bytes())
+                    .unwrap()
+                    .into_bytes_with_nul()
+            };
+            let (mut path, mut command) = (text(dir.join(name)), text(dir.join("bin/command")));
+            let before = (path.clone(), command.clone());
+            // SAFETY: texts of their own.
+            let kept = unsafe { is_as_kept(path.as_mut_ptr(), command.as_mut_ptr(), user) };
+            assert_eq!((path, command), before);
+            kept
+        };
+        for name in ["bin", "lib", "lib/below"] {
+            std::fs::create_dir(dir.join(name)).unwrap();
+            set(name, 0o755);
+        }
+        for name in ["bin/command", "bin/a", "lib/a", "lib/below/a"] {
+            std::fs::write(dir.join(name), "").unwrap();
+            set(name, 0o644);
+        }
+        std::os::unix::fs::symlink("a", dir.join("lib/link")).unwrap();
+        std::os::unix::fs::symlink("lib", dir.join("around")).unwrap();
+        let near = ["bin/a", "lib/a", "lib/below/a", "lib/link"];
+        assert!(near.iter().all(|name| kept(name)));
+        assert!(!kept("lib/absent") && !kept("around/a") && !kept("lib/below"));
+        // Whoever may write where both are may exchange both.
+        set(".", 0o777);
+        assert!(near.iter().all(|name| kept(name)));
+        set("lib/a", 0o666);
+        assert!(!kept("lib/a") && kept("lib/below/a"));
+        set("lib", 0o777);
+        assert!(!kept("lib/below/a") && kept("bin/a"));
+        // A group, if it is that of the command's directory.
+        set("lib", 0o775);
+        assert!(!kept("lib/below/a"));
+        set("bin", 0o775);
+        assert!(kept("lib/below/a"));
+        set("lib", 0o755);
+        // Another's.
+        if user == 0 {
+            let give =
+                |name: &str, user| std::os::unix::fs::chown(dir.join(name), Some(user), None);
+            give("lib/below", 1234).unwrap();
+            assert!(!kept("lib/below/a"));
+            give("bin/command", 1234).unwrap();
+            assert!(kept("lib/below/a"));
+            give("bin/a", 1235).unwrap();
+            assert!(!kept("bin/a"));
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use object::read::ReadCache;
@@ -34,13 +33,13 @@ fn places() -> Vec<PathBuf> {
         beside.map(Path::to_owned),
         built.map(|directory| directory.join("plugins")),
     ];
-    let user = rustix::process::geteuid().as_raw();
-    // The command may lie where others may make such a directory.
-    let is_kept = |place: &PathBuf| {
-        let meta = std::fs::metadata(place);
-        meta.is_ok_and(|m| m.mode() & 0o002 == 0 && [0, user].contains(&m.uid()))
-    };
-    places.into_iter().flatten().filter(is_kept).collect()
+    places.into_iter().flatten().collect()
+}
+
+/// Whether it is a plug-in's file that may be named without a path: the command may lie where others may put one near it.
+fn is_installed(file: &Path) -> bool {
+    let command = std::env::current_exe();
+    file.is_file() && command.is_ok_and(|command| preload::is_as_kept(file, &command))
 }
 
 /// The names of the plug-ins that can be named without a path.
@@ -53,8 +52,9 @@ fn installed() -> Vec<String> {
             let entry = entry.ok()?;
             let name = entry.file_name().into_string().ok()?;
             let name = name.strip_prefix(PREFIX)?.strip_suffix(".so")?.to_owned();
+            let file = entry.path();
             // SQLite's extension is called alike.
-            has_table(&entry.path()).ok().map(|()| name)
+            (is_installed(&file) && has_table(&file).is_ok()).then_some(name)
         })
         .collect();
     names.sort();
@@ -72,7 +72,7 @@ fn is_name(name: &Path) -> bool {
 fn by_name(name: &Path) -> Option<PathBuf> {
     let file = format!("{PREFIX}{}.so", name.to_str()?);
     let found = places().into_iter().map(|place| place.join(&file));
-    found.into_iter().find(|path| path.is_file())
+    found.into_iter().find(|path| is_installed(path))
 }
 
 fn check_one(file: &Path) -> Result<PathBuf, Failure> {

@@ -31,14 +31,25 @@ pub fn library() -> Result<PathBuf, Failure> {
         above.join("lib").join(LIBRARY),
         above.join(PACKAGED).join(LIBRARY),
     ];
-    let Some(found) = places.iter().find(|p| p.is_file()) else {
+    let (kept, others): (Vec<_>, Vec<_>) = places
+        .iter()
+        .filter(|place| place.is_file())
+        .partition(|place| is_as_kept(place, &exe));
+    let Some(found) = kept.first() else {
         let [beside, lib, packaged] = places.each_ref().map(show);
+        let left = others.first().map_or_else(String::new, |other| {
+            format!(
+                "; {} is left alone, as others can exchange it than can this command",
+                show(other)
+            )
+        });
         return Err(Failure::usage(format!(
-            "liboutrider.so is missing: looked for {beside}, {lib} and {packaged}"
+            "liboutrider.so is missing: looked for {beside}, {lib} and {packaged}{left}"
         )));
     };
+    let found: &Path = found;
     if is_plain(found) {
-        return Ok(found.clone());
+        return Ok(found.to_owned());
     }
     link_to(found).ok_or_else(|| {
         Failure::usage(format!(
@@ -51,6 +62,20 @@ pub fn library() -> Result<PathBuf, Failure> {
 fn is_plain(path: &Path) -> bool {
     // SAFETY: a C string.
     text(path).is_some_and(|text| unsafe { own_directory::is_plain(text.as_ptr().cast()) })
+}
+
+/// Whether whoever can put another file in the place of this one, or of what it leads to, could do so with this command: see [`own_directory::is_as_kept`].
+pub fn is_as_kept(file: &Path, command: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    let is_as_kept = |file: &Path| {
+        let texts = text(file).zip(text(command));
+        texts.is_some_and(|(file, command)| {
+            let [mut file, mut command] = [file, command].map(CString::into_bytes_with_nul);
+            // SAFETY: texts of their own.
+            unsafe { own_directory::is_as_kept(file.as_mut_ptr(), command.as_mut_ptr(), user) }
+        })
+    };
+    is_as_kept(file) && file.canonicalize().is_ok_and(|file| is_as_kept(&file))
 }
 
 fn text(path: &Path) -> Option<CString> {

@@ -457,8 +457,7 @@ fn prune(args: &ProfilePruneArgs) -> Outcome {
             }
             let mut file = name.clone();
             file.push(store::SUFFIX);
-            std::fs::remove_file(directory.join(file))
-                .map_err(|e| Failure::system(format!("{}: {e}", show(&name))))?;
+            store::remove(&directory.join(file)).map_err(|e| refused(&name, &e))?;
             writeln!(out, "removed {}", show(&name))?;
         }
         return Ok(0);
@@ -517,13 +516,18 @@ fn export(args: &ProfileExportArgs) -> Outcome {
         if path.contains(&b'\n') {
             continue;
         }
+        // A terminal would do what a name says.
+        let text = match out.is_terminal() {
+            true => show(&entry.path).into_bytes(),
+            false => path.to_owned(),
+        };
         if args.paths {
-            out.write_all(path)?;
+            out.write_all(&text)?;
             out.write_all(b"\n")?;
             continue;
         }
         for range in entry.pages(entry.size) {
-            out.write_all(path)?;
+            out.write_all(&text)?;
             let start = range.start * PAGE;
             let end = (range.end * PAGE).min(entry.size);
             writeln!(out, "\t{start}\t{}", end - start)?;

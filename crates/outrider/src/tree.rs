@@ -38,6 +38,18 @@ pub struct Found {
     pub remembered: Option<Remembered>,
 }
 
+impl Found {
+    /// What was named on the command line.
+    fn named(path: PathBuf, ino: u64) -> Found {
+        Found {
+            path,
+            ino,
+            root: None,
+            remembered: None,
+        }
+    }
+}
+
 /// A file that a profile has.
 #[derive(Clone)]
 pub struct Remembered {
@@ -198,12 +210,7 @@ pub fn list(paths: &[PathBuf]) -> Result<Listing, Failure> {
                 all.files.append(&mut below.files);
                 all.problems.append(&mut below.problems);
             }
-            Ok(meta) => all.files.push(Found {
-                path: path.clone(),
-                ino: meta.ino(),
-                root: None,
-                remembered: None,
-            }),
+            Ok(meta) => all.files.push(Found::named(path.clone(), meta.ino())),
             Err(e) => all.problems.push((path.clone(), e)),
         }
     }
@@ -219,16 +226,21 @@ fn kind_of(path: &Path) -> io::Result<fs::Metadata> {
     let meta = fs::metadata(path)?;
     match meta.is_dir() || meta.is_file() {
         true => Ok(meta),
-        false => Err(io::Error::other(
-            "neither a regular file nor a directory, which alone are accepted",
-        )),
+        false => Err(neither()),
     }
+}
+
+fn neither() -> io::Error {
+    io::Error::other("neither a regular file nor a directory, which alone are accepted")
 }
 
 fn check(path: &Path) -> io::Result<()> {
     match kind_of(path)?.is_dir() {
         true => fs::read_dir(path).map(drop),
-        false => File::open(path).map(drop),
+        false => match open(&Found::named(path.to_owned(), 0))? {
+            Some(_) => Ok(()),
+            None => Err(neither()),
+        },
     }
 }
 

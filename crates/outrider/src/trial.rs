@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -47,6 +48,20 @@ const START: f64 = 0.0105;
 /// The processor is what a program waits for if it takes so much of the time.
 const BUSY: f64 = 0.8;
 
+/// Where what is measured is kept meanwhile: TMPDIR, unless somebody else may put another directory in the place of one there.
+fn place() -> PathBuf {
+    let user = rustix::process::geteuid().as_raw();
+    let is_kept = |directory: &Path| {
+        let found = std::fs::symlink_metadata(directory);
+        found.is_ok_and(|m| {
+            [0, user].contains(&m.uid()) && (m.mode() & 0o022 == 0 || m.mode() & 0o1000 != 0)
+        })
+    };
+    let named = std::env::temp_dir().canonicalize();
+    let kept = named.ok().filter(|path| path.ancestors().all(is_kept));
+    kept.unwrap_or_else(|| PathBuf::from("/tmp"))
+}
+
 /// Runs the subcommand. Exit code 1 where nothing could be measured, and as of `outrider run` where the program can't be started.
 pub fn command(args: &TryArgs) -> Outcome {
     if run::is_switched_off() {
@@ -62,7 +77,9 @@ pub fn command(args: &TryArgs) -> Outcome {
     };
     let own = std::env::current_exe().doing("this command's own file")?;
     watch_signals();
-    let made = tempfile::Builder::new().prefix("outrider-try-").tempdir();
+    let made = tempfile::Builder::new()
+        .prefix("outrider-try-")
+        .tempdir_in(place());
     let made = made.doing("a directory for what is measured")?;
     let place = made.path().to_owned();
     let mut made = Some(made);

@@ -582,6 +582,71 @@ os.execvp('id', ['id', '-u'])";
     assert_eq!(said, "0\n0\n0\n", "{output:?}");
 }
 
+/// SPEC B16: of what lies near a command nothing is loaded that others could exchange than could the command: neither a library nor a plug-in.
+#[test]
+fn nothing_of_others_is_loaded_that_lies_near() {
+    const NAME: &str = "nothing_of_others_is_loaded_that_lies_near";
+    if !is_root() {
+        return skip_unprivileged(NAME, "has directories of other users");
+    }
+    let dir = fresh_with(NAME, &[]);
+    open_to_all(&dir);
+    let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\nint outrider_plugin_1;\n";
+    fs::write(dir.join("evil.c"), text).unwrap();
+    let flags = ["-shared", "-fPIC", "-o", "evil.so", "evil.c"];
+    let made = Command::new("cc").args(flags).current_dir(&dir).status();
+    assert!(made.unwrap().success());
+    let bin = dir.join("bin");
+    fs::create_dir(&bin).unwrap();
+    fs::copy(outrider(), bin.join("outrider")).unwrap();
+    let run = |flags: &[&str]| {
+        let mut command = Command::new(bin.join("outrider"));
+        plain_environment(&mut command, &dir);
+        let command = command.arg("run").args(flags).args(["--", "echo", "well"]);
+        let output = command.output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let give = |place: &Path, owner| std::os::unix::fs::chown(place, Some(owner), None).unwrap();
+    for below in ["lib", "lib/outrider"] {
+        let place = dir.join(below);
+        fs::create_dir(&place).unwrap();
+        let library = place.join("liboutrider.so");
+        fs::copy(dir.join("evil.so"), &library).unwrap();
+        for (directory, file, taken) in [(0, 0, true), (65534, 0, false), (0, 65534, false)] {
+            give(&place, directory);
+            give(&library, file);
+            let said = run(&[]);
+            assert_eq!(
+                said.contains("EVIL"),
+                taken,
+                "{below} {directory} {file}: {said}"
+            );
+            assert!(said.contains("well"), "{said}");
+        }
+        give(&place, 0);
+        fs::remove_file(&library).unwrap();
+    }
+    // The true library, and a plug-in behind a link of another's to a directory that a group may write to.
+    let library = outrider().with_file_name("liboutrider.so");
+    fs::copy(library, bin.join("liboutrider.so")).unwrap();
+    let (shared, link) = (dir.join("shared"), dir.join("plugins"));
+    fs::create_dir(&shared).unwrap();
+    fs::copy(dir.join("evil.so"), shared.join("outrider_evil.so")).unwrap();
+    std::os::unix::fs::symlink(&shared, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+    for mode in [0o755, 0o775] {
+        fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        let said = run(&["--plugin=evil"]);
+        assert_eq!(said, "", "{mode:o}");
+    }
+    fs::remove_file(&link).unwrap();
+    fs::rename(&shared, &link).unwrap();
+    assert_eq!(run(&["--plugin=evil"]), "");
+    fs::set_permissions(&link, fs::Permissions::from_mode(0o755)).unwrap();
+    let said = run(&["--plugin=evil"]);
+    assert!(said.contains("EVIL") && said.contains("well"), "{said}");
+}
+
 /// SPEC B16: what a program of the run leaves behind, in a user namespace that has the runner's user under another number, hands nothing to somebody who listens in the
 /// service's place when the run is over.
 #[test]

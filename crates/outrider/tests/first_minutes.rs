@@ -1740,6 +1740,12 @@ fn plugins_by_name() {
             "{output:?}"
         );
     }
+    // By what a plug-in is shown a program is not kept from running.
+    let mut command = Command::new(prefix.join("bin/outrider"));
+    support::plain_environment(&mut command, &dir);
+    let command = command.args(["run", "--plugin=du", "--", "echo", "well"]);
+    let output = command.env("OUTRIDER_GRAPH_SHOW", "text").output().unwrap();
+    assert_eq!(text(&output.stdout), "well\n", "{output:?}");
     let output = run("dd", "");
     assert_eq!(output.status.code(), Some(2));
     assert!(

@@ -114,8 +114,10 @@ fn libraries_of_others_are_not_loaded() {
     }
     let library = release.join("liboutrider.so");
     fs::copy(outrider().with_file_name("liboutrider.so"), &library).unwrap();
-    for (owner, taken) in [(0, true), (65534, false)] {
+    // Whose the library is, and whose the directory in which he may exchange it.
+    for (owner, above, taken) in [(0, 0, true), (65534, 0, false), (0, 65534, false)] {
         std::os::unix::fs::chown(&library, Some(owner), None).unwrap();
+        std::os::unix::fs::chown(&release, Some(above), None).unwrap();
         let mut command = Command::new("python3");
         plain_environment(&mut command, &work);
         let script =
@@ -126,7 +128,8 @@ fn libraries_of_others_are_not_loaded() {
                 .env("PYTHONPATH", work.join("deps"))
                 .current_dir(&work),
         );
-        assert_eq!(said, if taken { "True\n" } else { "False\n" }, "{owner}");
+        let expected = if taken { "True\n" } else { "False\n" };
+        assert_eq!(said, expected, "{owner} {above}");
     }
 }
 

@@ -722,10 +722,34 @@ for path in sys.argv[2:end]:
     if not os.path.exists(path): continue
     f = os.open(path, os.O_PATH)
     if libc.syscall(445, rules, 1, struct.pack('=Qi', 12, f), 0): sys.exit(3)
-if sys.argv[1] == 'locked': libc.prctl(38, 1, 0, 0, 0)
+kept = [n + '=' + os.environ[n] for n in os.environ]
+if 'locked' in sys.argv[1]: libc.prctl(38, 1, 0, 0, 0)
 if libc.syscall(446, rules, 0): sys.exit(4)
 if os.access('d39/f00', os.R_OK) and not os.system('cat d39/f00 >/dev/null 2>&1'): sys.exit(5)
 if sys.argv[1] == 'system': sys.exit(os.system(shlex.join(sys.argv[end + 1:])))
+if sys.argv[1] == 'wordexp':
+    texts, words = [v.encode() for v in kept], (ctypes.c_void_p * 3)()
+    for text in texts: libc.putenv(ctypes.c_char_p(text))
+    if libc.wordexp(('$(' + shlex.join(sys.argv[end + 1:]) + ')').encode(), words, 0): sys.exit(6)
+    print(ctypes.cast(words[1], ctypes.POINTER(ctypes.c_char_p))[0].decode())
+    sys.exit()
+if 'unwritable' in sys.argv[1]:
+    # Where nobody may write.
+    import mmap
+    texts = [v.encode() + b'\\0' for v in kept]
+    room = mmap.mmap(-1, 8 * (len(texts) + 1) + sum(map(len, texts)))
+    base = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    at, places = 8 * (len(texts) + 1), []
+    for text in texts:
+        room[at:at + len(text)] = text
+        places.append(base + at)
+        at += len(text)
+    room[:8 * (len(texts) + 1)] = struct.pack('Q' * (len(texts) + 1), *places, 0)
+    libc.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(room)), 1)
+    argv = sys.argv[end + 1:]
+    args = (ctypes.c_char_p * (len(argv) + 2))(b'env', *[a.encode() for a in argv], None)
+    libc.execve(b'/usr/bin/env', args, ctypes.c_void_p(base))
+    sys.exit(7)
 os.execvp(sys.argv[end + 1], sys.argv[end + 1:])";
     /// Goes through the first half of the directories.
     const WALK: &str = "import os
@@ -746,8 +770,9 @@ print(n)";
     let system = "/usr /lib /lib64 /bin /etc /dev /proc /run /tmp".split(' ');
     let system = system.map(str::to_owned).chain([library]);
     let allowed: Vec<String> = allowed.chain(system).collect();
-    for how in ["locked", "free", "system", "locked", "free", "system"] {
-        if how != "locked" && !support::is_root() {
+    let ways = "locked free system wordexp unwritable unwritable-locked".split(' ');
+    for how in ways.clone().chain(ways) {
+        if !how.contains("locked") && !support::is_root() {
             support::skip_unprivileged(NAME, "confines itself and may gain rights");
             continue;
         }
@@ -769,7 +794,10 @@ print(n)";
         let beyond: u64 = files.map(|f| cached(&dir.join(f))).sum();
         assert_eq!(beyond, 0, "fetched for a program that may not read it");
         let text = fs::read_to_string(&report).unwrap();
-        assert!(how == "locked" || text.contains("by Landlock"), "{text}");
+        assert!(
+            how.contains("locked") || text.contains("by Landlock"),
+            "{text}"
+        );
     }
 }
 

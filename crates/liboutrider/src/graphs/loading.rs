@@ -21,7 +21,10 @@ pub fn start() {
         let Some(named) = variable(c"OUTRIDER_PLUGINS") else {
             return;
         };
-        show::ask();
+        // It is `outrider graph` that asks: a run's program runs.
+        if variable(c"OUTRIDER_SHM").is_none() {
+            show::ask();
+        }
         named
     };
     plugins::begin(raw::getpid());

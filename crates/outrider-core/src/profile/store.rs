@@ -281,15 +281,7 @@ pub fn change(
     change: impl FnOnce(Option<Profile>) -> Option<Profile>,
 ) -> Result<(), Trouble> {
     let (parent, name) = split(file)?;
-    let dir = match directory(parent) {
-        Err(Trouble::Missing) => {
-            let mut builder = std::fs::DirBuilder::new();
-            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-            builder.recursive(true).create(parent)?;
-            directory(parent)?
-        }
-        other => other?,
-    };
+    let dir = made(parent)?;
     let began = Instant::now();
     while rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err()
         && began.elapsed() < PATIENCE
@@ -314,6 +306,35 @@ pub fn change(
             other => Ok(other?),
         },
     }
+}
+
+/// A directory, which is made if there is none, and so are those above it.
+fn made(path: &Path) -> Result<OwnedFd, Trouble> {
+    match directory(path) {
+        Err(Trouble::Missing) => {}
+        other => return other,
+    }
+    let (parent, name) = split(path)?;
+    match rustix::fs::mkdirat(&made(parent)?, name, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => directory(path),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Puts text in a file's place, whose directory is made if there is none. Whoever reads meanwhile sees the old file or the new one.
+pub fn put(file: &Path, text: &str) -> Result<(), Trouble> {
+    let (parent, name) = split(file)?;
+    replace(&made(parent)?, name, text.as_bytes())
+}
+
+/// Removes a file.
+pub fn remove(file: &Path) -> Result<(), Trouble> {
+    let (parent, name) = split(file)?;
+    Ok(rustix::fs::unlinkat(
+        &directory(parent)?,
+        name,
+        AtFlags::empty(),
+    )?)
 }
 
 /// Replaces a file of a directory.
@@ -361,6 +382,33 @@ pub fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// B15, B16: files are put, and removed, behind no link of others, and directories are made so.
+    #[test]
+    fn nothing_is_done_behind_links_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let file = dir.join("state/outrider/a.profile");
+        put(&file, "one").unwrap();
+        put(&file, "two").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "two");
+        let others = dir.join("others");
+        std::fs::create_dir(&others).unwrap();
+        let link = others.join("state");
+        std::os::unix::fs::symlink(dir.join("state"), &link).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&others, Some(1234), None).unwrap();
+            std::os::unix::fs::lchown(&link, Some(1234), None).unwrap();
+            let behind = link.join("outrider/a.profile");
+            let refused = |done: Result<(), Trouble>| matches!(done, Err(Trouble::Link(_)));
+            assert!(refused(remove(&behind)) && refused(put(&behind, "three")));
+            assert!(refused(put(&link.join("made/a"), "four")));
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "two");
+        assert!(!dir.join("state/made").exists());
+        remove(&file).unwrap();
+        assert!(matches!(remove(&file), Err(Trouble::Missing)));
+    }
 
     /// B15: the same job has the same name wherever it is derived, and another one has another.
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use outrider_sys::handover::{self, Arrival as Handover, Handed};
-use outrider_sys::standing::Watch;
+use outrider_sys::standing::{self, Watch};
 use outrider_sys::units::InodeKey;
 
 use super::bounds::{self, Debt};
@@ -491,6 +491,9 @@ impl<K: Kernel> Service<K> {
                     let lacks = looked.err().and_then(|e| e.raw_os_error());
                     if matches!(lacks, Some(libc::EMFILE | libc::ENFILE)) {
                         self.header().lose(lost::EMFILE);
+                    } else if !standing::is_proc() {
+                        // The program has covered where that is looked up.
+                        self.header().lose(lost::RIGHTS);
                     }
                     self.take_in_process(i, pid, (is_still, false), handed.life);
                     self.retire(i);

@@ -13,6 +13,7 @@ use outrider_sys::raw::Fd;
 use outrider_sys::units::DeviceId;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 use crate::tree::listing::Listing;
 
@@ -116,13 +117,7 @@ impl Runs {
         // The last of other runs may just be removing it.
         (0..3).find_map(|_| {
             let _ = rustix::fs::mkdir(&path, Mode::RWXU);
-            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let directory = rustix::fs::openat(CWD, &path, flags, Mode::empty()).ok()?;
-            let directory = Fd::from(directory);
-            let st = rustix::fs::fstat(&directory).ok()?;
-            if st.st_uid != user || st.st_mode & 0o077 != 0 {
-                return None;
-            }
+            let directory = own_directory(&path, user)?;
             let name = pid.to_string();
             let _ = rustix::fs::unlinkat(&directory, &name, AtFlags::empty());
             let flags =
@@ -220,12 +215,23 @@ impl Drop for Runs {
 /// Removes what a process shows of this name. It may be about to end in a signal handler: nothing is allocated.
 pub fn remove((user, pid): (u32, u32)) {
     let (mut file, mut directory) = ([0; PATH], [0; PATH]);
-    let file = path(&mut file, format_args!("{DIRECTORY}{user}/{pid}"));
+    let file = path(&mut file, format_args!("{pid}"));
     let directory = path(&mut directory, format_args!("{DIRECTORY}{user}"));
-    if rustix::fs::unlink(file) != Err(Errno::NOENT) {
+    let Some(open) = own_directory(directory, user) else {
+        return;
+    };
+    if rustix::fs::unlinkat(&open, file, AtFlags::empty()) != Err(Errno::NOENT) {
         // The last one takes the directory along.
         let _ = rustix::fs::rmdir(directory);
     }
+}
+
+/// A directory that only this user can write to: anybody may have made one of this name, or a link.
+fn own_directory(path: impl Arg, user: u32) -> Option<Fd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = Fd::from(rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?);
+    let st = rustix::fs::fstat(&directory).ok()?;
+    (st.st_uid == user && st.st_mode & 0o077 == 0).then_some(directory)
 }
 
 /// What stands before the number of a user in the name of the directory of his runs.
@@ -262,6 +268,23 @@ mod tests {
         );
         assert_eq!(Run::of(&[0, 0, 0, 0, 0, 1, 1 << 40, 1]), None);
         assert_eq!(Run::of(&[1, 2]), None);
+    }
+
+    /// Nothing is removed behind a link that others have put in the directory's place, nor from a directory of others.
+    #[test]
+    fn only_what_a_run_has_shown_is_removed() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        // No user has this number: nobody else is in the way.
+        let (user, own) = (u32::MAX - 7, rustix::process::geteuid().as_raw());
+        let file = elsewhere.path().join("77");
+        std::fs::write(&file, "").unwrap();
+        let place = format!("{DIRECTORY}{user}");
+        std::os::unix::fs::symlink(elsewhere.path(), &place).unwrap();
+        remove((user, 77));
+        std::fs::remove_file(&place).unwrap();
+        assert!(file.exists());
+        assert!(own_directory(elsewhere.path(), own).is_some());
+        assert!(own_directory(elsewhere.path(), user).is_none());
     }
 
     /// The longest name of a run fits.
