@@ -591,7 +591,7 @@ fn nothing_of_others_is_loaded_that_lies_near() {
     }
     let dir = fresh_with(NAME, &[]);
     open_to_all(&dir);
-    let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\nint outrider_plugin_1;\n";
+    let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\nchar outrider_plugin_1[256];\n";
     fs::write(dir.join("evil.c"), text).unwrap();
     let flags = ["-shared", "-fPIC", "-o", "evil.so", "evil.c"];
     let made = Command::new("cc").args(flags).current_dir(&dir).status();

@@ -283,7 +283,12 @@ mod tests {
         remove((user, 77));
         std::fs::remove_file(&place).unwrap();
         assert!(file.exists());
-        assert!(own_directory(elsewhere.path(), own).is_some());
+        // Only its user may write to it, or read it.
+        for (mode, is_own) in [(0o700, true), (0o755, false)] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(elsewhere.path(), mode).unwrap();
+            assert_eq!(own_directory(elsewhere.path(), own).is_some(), is_own);
+        }
         assert!(own_directory(elsewhere.path(), user).is_none());
     }
 
