@@ -120,6 +120,8 @@ def _kept(place: str) -> Iterator[str]:
             at = os.path.join(at, name)
             found = os.lstat(at)
             closed = not found.st_mode & 0o022 or not found.st_mode & 0o002 and found.st_gid == group
+            # Of what lies in such a directory each is changed by its owner only.
+            closed = closed or bool(at != file and found.st_mode & 0o1000)
             if stat.S_ISLNK(found.st_mode) or not closed or found.st_uid not in owners:
                 return
         yield file

@@ -156,6 +156,8 @@ pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
                     let is_link = next == 0 && found.is(libc::S_IFLNK);
                     let is_closed = match found.mode & 0o022 {
                         0 => true,
+                        // Of what lies there each is changed by its owner only.
+                        _ if next != 0 && found.mode & 0o1000 != 0 => true,
                         0o020 => group == Some(found.group),
                         _ => false,
                     };
@@ -269,6 +271,8 @@ mod tests {
         assert!(!kept("lib/a") && kept("lib/below/a"));
         set("lib", 0o777);
         assert!(!kept("lib/below/a") && kept("bin/a"));
+        set("lib", 0o1777);
+        assert!(kept("lib/below/a"));
         // A group, if it is that of the command's directory.
         set("lib", 0o775);
         assert!(!kept("lib/below/a"));
