@@ -131,7 +131,8 @@ pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
         let (mut directory, mut common, mut i) = (0, 0, 0);
         let mut alike = true;
         while byte(command, i) != 0 {
-            alike &= byte(command, i) == byte(path, i);
+            // Not beyond the end of the shorter one.
+            alike = alike && byte(command, i) == byte(path, i);
             if byte(command, i) == b'/' {
                 directory = i;
                 if alike {
