@@ -112,14 +112,20 @@ def _kept(place: str) -> Iterator[str]:
     put one near it."""
     try:
         file, own = os.path.realpath(place), os.path.realpath(__file__)
-        beside = os.lstat(os.path.dirname(own))
-        owners = {0, os.geteuid(), os.lstat(own).st_uid, beside.st_uid}
-        group = beside.st_gid if beside.st_mode & 0o1020 == 0o020 else -1
+        package, beside = os.lstat(own), os.lstat(os.path.dirname(own))
+        owners = {0, os.geteuid(), package.st_uid, beside.st_uid}
+        groups: List[int] = []
+        if beside.st_mode & 0o1020 == 0o020:
+            groups.append(beside.st_gid)
+        if package.st_mode & 0o020:
+            groups.append(package.st_gid)
+        # As on a file system that has no permissions.
+        anybody = package.st_mode & 0o002
         at = os.path.commonpath([file, own])
         for name in os.path.relpath(file, at).split(os.sep):
             at = os.path.join(at, name)
             found = os.lstat(at)
-            closed = not found.st_mode & 0o022 or not found.st_mode & 0o002 and found.st_gid == group
+            closed = anybody or not found.st_mode & 0o022 or not found.st_mode & 0o002 and found.st_gid in groups
             # Of what lies in such a directory each is changed by its owner only.
             closed = closed or bool(at != file and found.st_mode & 0o1000)
             if stat.S_ISLNK(found.st_mode) or not closed or found.st_uid not in owners:

@@ -144,7 +144,14 @@ pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
         let (Some(own), Some(above)) = (look(command), look_before(command, directory)) else {
             return false;
         };
-        let group = (above.mode & 0o1020 == 0o020).then_some(above.group);
+        // As on a file system that has no permissions.
+        if own.mode & 0o002 != 0 {
+            return true;
+        }
+        let groups = [
+            (above.mode & 0o1020 == 0o020).then_some(above.group),
+            (own.mode & 0o020 != 0).then_some(own.group),
+        ];
         let mut end = common + 1;
         loop {
             let next = byte(path, end);
@@ -159,7 +166,7 @@ pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
                         0 => true,
                         // Of what lies there each is changed by its owner only.
                         _ if next != 0 && found.mode & 0o1000 != 0 => true,
-                        0o020 => group == Some(found.group),
+                        0o020 => groups[0] == Some(found.group) || groups[1] == Some(found.group),
                         _ => false,
                     };
                     let owner = found.owner;
@@ -279,6 +286,13 @@ mod tests {
         assert!(!kept("lib/below/a"));
         set("bin", 0o775);
         assert!(kept("lib/below/a"));
+        set("lib", 0o755);
+        // What all may write to is no safer itself.
+        set("bin/command", 0o777);
+        set("lib", 0o777);
+        assert!(kept("lib/below/a"));
+        set("bin/command", 0o755);
+        assert!(!kept("lib/below/a"));
         set("lib", 0o755);
         // Another's.
         if user == 0 {
