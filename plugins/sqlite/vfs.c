@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "sqlite3ext.h"
 SQLITE_EXTENSION_INIT1
@@ -307,16 +308,33 @@ static void shim_fill(void) {
 
 /* ---- Outrider's library ---- */
 
-/* Opens `directory of this extension`/`name`. */
+/* Whether what lies at a path is no link, and belongs to root, to this user, or to the extension's owner, and nobody else may write to it who may not to the
+ * extension: where that lies in a directory of all, anybody may have put something near it. */
+static int is_kept(const char *path, const struct stat *own) {
+    struct stat found;
+    mode_t others = S_IWOTH | (own->st_mode & S_IWGRP ? 0 : S_IWGRP);
+    if (lstat(path, &found) != 0 || S_ISLNK(found.st_mode))
+        return 0;
+    return (found.st_uid == 0 || found.st_uid == geteuid() || found.st_uid == own->st_uid) && !(found.st_mode & others) &&
+           (!(found.st_mode & S_IWGRP) || found.st_gid == own->st_gid);
+}
+
+/* Opens the library in `directory of this extension`/`name`, if it is as safe as the extension. */
 static void *open_beside(const char *name) {
     Dl_info self;
+    struct stat own;
     char path[4096];
     const char *slash;
     int length;
     if (!dladdr((void *)&below, &self) || !self.dli_fname || !(slash = strrchr(self.dli_fname, '/')))
         return NULL;
-    length = snprintf(path, sizeof path, "%.*s%s", (int)(slash + 1 - self.dli_fname), self.dli_fname, name);
-    return length > 0 && (size_t)length < sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    length = snprintf(path, sizeof path - sizeof "/liboutrider.so", "%.*s%s", (int)(slash + 1 - self.dli_fname), self.dli_fname, name);
+    if (length <= 0 || (size_t)length >= sizeof path - sizeof "/liboutrider.so" || stat(self.dli_fname, &own) != 0)
+        return NULL;
+    if (name[0] && !is_kept(path, &own))
+        return NULL;
+    strcat(path, name[0] ? "/liboutrider.so" : "liboutrider.so");
+    return is_kept(path, &own) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
 /* Finds the library where the process has it already (preloaded, linked), else beside the extension (as installed, or in a build
@@ -326,9 +344,9 @@ static int find_library(struct foresee_library *library) {
     void *stats = dlsym(RTLD_DEFAULT, "outrider_stats");
     Dl_info ours, theirs;
     if (!pull || !reading || !stats) {
-        void *handle = open_beside("liboutrider.so");
+        void *handle = open_beside("");
         if (!handle)
-            handle = open_beside("../release/liboutrider.so");
+            handle = open_beside("../release");
         if (!handle)
             handle = dlopen("liboutrider.so.0", RTLD_NOW | RTLD_LOCAL);
         if (!handle)

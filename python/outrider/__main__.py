@@ -7,15 +7,15 @@ import shutil
 import sys
 from typing import Optional
 
-from ._library import HERE
+from ._library import HERE, kept
 
 
 def command() -> Optional[str]:
     """The command's path. Never this script's own, which is of the same name."""
     places = [
         os.path.join(HERE, "bin", "outrider"),
-        os.path.join(HERE, "..", "..", "target", "release", "outrider"),
-        os.path.join(HERE, "..", "..", "..", "..", "bin", "outrider"),
+        *kept(os.path.join(HERE, "..", "..", "target", "release", "outrider")),
+        *kept(os.path.join(HERE, "..", "..", "..", "..", "bin", "outrider")),
         shutil.which("outrider") or "",
     ]
     for place in places:

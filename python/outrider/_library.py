@@ -107,9 +107,9 @@ def _typed(library: Any) -> Any:
     return library
 
 
-def _kept(place: str) -> Iterator[str]:
-    """A library above the package, if whoever can put another in its place could do so with the package: where that was unpacked in a directory of all, anybody may
-    put one near it."""
+def kept(place: str) -> Iterator[str]:
+    """A file above the package, if whoever can put another in its place could do so with the package: where that was unpacked in a directory of all, anybody may put
+    one near it."""
     try:
         file, own = os.path.realpath(place), os.path.realpath(__file__)
         package, beside = os.lstat(own), os.lstat(os.path.dirname(own))
@@ -120,18 +120,20 @@ def _kept(place: str) -> Iterator[str]:
         if package.st_mode & 0o020:
             groups.append(package.st_gid)
         # As on a file system that has no permissions.
-        anybody = package.st_mode & 0o002
+        anybody = package.st_mode & 0o002 or beside.st_mode & 0o1002 == 0o002
         at = os.path.commonpath([file, own])
         for name in os.path.relpath(file, at).split(os.sep):
             at = os.path.join(at, name)
             found = os.lstat(at)
-            closed = anybody or not found.st_mode & 0o022 or not found.st_mode & 0o002 and found.st_gid in groups
+            closed = anybody or not found.st_mode & 0o022
+            # A group, if it may exchange the package, or is its owner's own.
+            closed = closed or not found.st_mode & 0o002 and found.st_gid in [*groups, found.st_uid]
             # Of what lies in such a directory each is changed by its owner only.
             closed = closed or bool(at != file and found.st_mode & 0o1000)
             if stat.S_ISLNK(found.st_mode) or not closed or found.st_uid not in owners:
                 return
         yield file
-    except OSError:
+    except (OSError, AttributeError, ValueError):
         return
 
 
@@ -148,7 +150,7 @@ def _load() -> Tuple[Any, bool, bool]:
     ]
     places = [named] if named else [
         os.path.join(HERE, "lib", "liboutrider.so"),
-        *(file for place in above for file in _kept(place)),
+        *(file for place in above for file in kept(place)),
         "/usr/local/lib/liboutrider.so",
         "liboutrider.so.0",
         "liboutrider.so",

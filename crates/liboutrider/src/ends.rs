@@ -145,7 +145,7 @@ unsafe extern "C" fn waitid(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn system(command: *const c_char) -> c_int {
     attach::starting();
-    exec::scrub_own();
+    exec::scrub_own(true);
     // SAFETY: the caller's argument, unchanged.
     let r = unsafe { real::system(command) };
     waited(1, r);
@@ -156,7 +156,7 @@ unsafe extern "C" fn system(command: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE {
     attach::starting();
-    exec::scrub_own();
+    exec::scrub_own(true);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::popen(command, kind) }
 }
@@ -165,7 +165,7 @@ unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn wordexp(words: *const c_char, found: *mut c_void, flags: c_int) -> c_int {
     attach::starting();
-    exec::scrub_own();
+    exec::scrub_own(true);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::wordexp(words, found, flags) }
 }

@@ -134,27 +134,29 @@ static RESTRICTED: AtomicBool = AtomicBool::new(false);
 #[cold]
 pub fn restricted() {
     RESTRICTED.store(true, Relaxed);
-    scrub_own();
+    scrub_own(!attach::is_filtered());
 }
 
-/// Before the C library starts something by itself: what [`scrub`] says of this process's own environment, which the program may have made anew.
-pub fn scrub_own() {
+/// Before the C library starts something by itself, for which it blocks signals: what [`scrub`] says of this process's own environment, which the program may have made
+/// anew. `asks`: see there.
+pub fn scrub_own(asks: bool) {
     if RESTRICTED.load(Relaxed) {
         // SAFETY: null, or the C library's array.
-        unsafe { scrub(environ.load(Relaxed).cast_const()) };
+        unsafe { scrub(environ.load(Relaxed).cast_const(), asks) };
     }
 }
 
 /// Makes nothing of what an environment has of ours, in its place, however large it is: how the service is reached, and the entries of LD_PRELOAD, of which separators
-/// are left. What lies where nothing can be written stays.
+/// are left. What lies where nothing can be written stays: `asks` whether it does, by
+/// rt_sigprocmask(2), which no filter kills for then.
 #[cold]
-unsafe fn scrub(environment: Texts) {
+unsafe fn scrub(environment: Texts, asks: bool) {
     if !plausible(environment) || !are_strings(environment) {
         return;
     }
     let own = own();
     let blank = |at: *mut u8, with: u8, length: usize| {
-        if is_writable(at, length) {
+        if !asks || is_writable(at, length) {
             // SAFETY: part of a text of the environment, which can be written to.
             unsafe { at.write_bytes(with, length) };
         }
@@ -192,7 +194,6 @@ unsafe fn scrub(environment: Texts) {
 }
 
 /// Whether so many bytes can be written to, which are about to be: the kernel writes into the first ones and the last ones, and has an error where we would have a fault.
-/// Where a filter of system calls may kill for the question they are.
 #[cold]
 fn is_writable(at: *mut u8, length: usize) -> bool {
     /// Of a set of signals.
@@ -206,7 +207,7 @@ fn is_writable(at: *mut u8, length: usize) -> bool {
         answer == 0
     };
     // What is as short is none of ours.
-    attach::is_filtered() || length >= BYTES && write(at) && write(at.wrapping_add(length - BYTES))
+    length >= BYTES && write(at) && write(at.wrapping_add(length - BYTES))
 }
 
 /// The root directory is another one, or something was mounted: the library may not be found where it was.
@@ -464,7 +465,7 @@ unsafe fn with_environment(
     let plainly = |environment| {
         if restricted {
             // SAFETY: what the caller passes on.
-            unsafe { scrub(environment) };
+            unsafe { scrub(environment, !attach::is_filtered()) };
         }
         call(environment)
     };

@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 use outrider_sys::device::{Device, Mount, above, mounts_of, with_mounts};
 use outrider_sys::look_up::look_up;
 use outrider_sys::raw::{self, Fd};
-use outrider_sys::{seccomp, standing};
+use outrider_sys::{seccomp, standing, text};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::shared::Shared;
@@ -283,8 +283,9 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
         return None;
     }
     // A line at a time: there may be 65,530 with long names.
-    let maps = std::fs::File::open(format!("/proc/{pid}/maps")).ok()?;
-    let mut maps = std::io::BufReader::with_capacity(64 << 10, maps);
+    let maps = text::open(Path::new(&format!("/proc/{pid}/maps"))).ok()?;
+    let mut maps =
+        std::io::BufReader::with_capacity(64 << 10, std::fs::File::from(OwnedFd::from(maps)));
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -484,7 +485,7 @@ pub fn is_divided(pid: u32, turn: usize) -> bool {
     let Some(other) = thread(pid, turn).filter(|t| *t != pid.to_string()) else {
         return false;
     };
-    let rights = |path: String| standing::rights_of(&std::fs::read(path).ok()?);
+    let rights = |path: String| standing::rights_of(&text::read_bytes(path).ok()?);
     let first = rights(format!("/proc/{pid}/status"));
     let other = rights(format!("/proc/{pid}/task/{other}/status"));
     // Who is over has none.
@@ -495,10 +496,13 @@ pub fn is_divided(pid: u32, turn: usize) -> bool {
 pub fn children(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     let threads = threads.into_iter().flatten().flatten();
-    let lists = threads.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
-    let lists: Vec<String> = lists.collect();
-    let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
-    pids.filter_map(|pid| pid.parse().ok()).collect()
+    let lists = threads.filter_map(|t| text::read_bytes(t.path().join("children")).ok());
+    let lists: Vec<Vec<u8>> = lists.collect();
+    let pids = lists
+        .iter()
+        .flat_map(|list| list.split(u8::is_ascii_whitespace));
+    pids.filter_map(|pid| std::str::from_utf8(pid).ok()?.parse().ok())
+        .collect()
 }
 
 /// Whether a process exists, as /proc shows it.
@@ -508,7 +512,7 @@ pub fn alive(pid: u32) -> bool {
 
 /// The numbers of a process in the namespaces in which it is, outermost first, as far as they are seen from here.
 pub fn numbers(pid: u32) -> Vec<u32> {
-    let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = text::read_bytes(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status
         .split(|b| *b == b'\n')
         .find_map(|l| l.strip_prefix(b"NSpid:"));
@@ -521,7 +525,6 @@ pub fn numbers(pid: u32) -> Vec<u32> {
 
 /// The command of a process, from /proc/PID/comm.
 pub fn command(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm"))
-        .map(|s| s.trim_end().to_owned())
-        .unwrap_or_default()
+    let name = text::read_bytes(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end().to_owned()
 }

@@ -41,7 +41,8 @@ fn read(path: &CStr) -> Option<Status> {
             libc::SYS_openat,
             libc::AT_FDCWD as usize,
             path.as_ptr() as usize,
-            (libc::O_RDONLY | libc::O_CLOEXEC) as usize,
+            // Where a program has mounts of its own it may have put a pipe in its place.
+            (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as usize,
             0,
             0,
             0,

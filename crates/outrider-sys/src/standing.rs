@@ -192,7 +192,7 @@ impl Watch {
 
     /// Whether the process has this file mapped.
     pub fn has_mapped(&self, dev: u64, ino: u64) -> bool {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let maps = noted(openat(&self.directory, "maps", flags, Mode::empty()));
         maps.is_ok_and(|maps| lists(maps.into(), dev, ino))
     }
@@ -262,7 +262,7 @@ impl Watch {
             if !differs(name)? {
                 return Ok(false);
             }
-            let space = open(name, OFlags::RDONLY | OFlags::CLOEXEC)?;
+            let space = open(name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
             // SAFETY: numbers only.
             match unsafe { libc::setns(space.as_raw_fd(), kind) } {
                 0 => Ok(true),
@@ -307,7 +307,7 @@ impl Watch {
         /// The kernel's `include/uapi/linux/nsfs.h`, since Linux 4.9.
         const NS_GET_USERNS: libc::c_ulong = 0xb701;
         let open = |of: &Watch, name: &str| {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             openat(&of.directory, name, flags, Mode::empty())
         };
         let key = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|st| (st.st_dev, st.st_ino));
@@ -360,7 +360,7 @@ impl Watch {
     /// of no use. By which of the numbers under NSpid in /proc/PID/status that process, and others with the same rights, go in the /proc that is seen from there.
     pub fn assume(&self, own_directory: OwnedFd) -> io::Result<u32> {
         // Users are numbered as in the namespace of who opens the file.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let open = |name: &str| openat(&self.directory, name, flags, Mode::empty());
         let inside = Watch {
             directory: self.directory.try_clone()?,
@@ -461,7 +461,7 @@ impl Watch {
     }
 
     fn stat(&self) -> Option<Stat> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = openat(&self.directory, "stat", flags, Mode::empty()).ok()?;
         let mut text = Vec::new();
         File::from(file).read_to_end(&mut text).ok()?;

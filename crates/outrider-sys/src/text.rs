@@ -21,7 +21,7 @@ pub fn lacked_descriptors() -> bool {
 }
 
 /// Opens `path` for reading, close-on-exec. Where a program has mounts of its own it may have put a pipe or a terminal in its place: neither keeps anybody waiting.
-pub(crate) fn open(path: &Path) -> io::Result<Fd> {
+pub fn open(path: &Path) -> io::Result<Fd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = rustix::fs::open(path, flags, Mode::empty());
     Ok(noted(opened)?.into())
@@ -35,8 +35,8 @@ pub(crate) fn noted<T>(opened: rustix::io::Result<T>) -> rustix::io::Result<T> {
     opened
 }
 
-/// The contents of a small file.
-pub(crate) fn read_bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+/// The contents of a small file. Whatever lies there in its place, nobody is waited for.
+pub fn read_bytes(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     read_open(&open(path.as_ref())?)
 }
 

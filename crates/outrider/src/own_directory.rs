@@ -145,7 +145,7 @@ pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
             return false;
         };
         // As on a file system that has no permissions.
-        if own.mode & 0o002 != 0 {
+        if own.mode & 0o002 != 0 || above.mode & 0o1002 == 0o002 {
             return true;
         }
         let groups = [
@@ -166,7 +166,8 @@ pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
                         0 => true,
                         // Of what lies there each is changed by its owner only.
                         _ if next != 0 && found.mode & 0o1000 != 0 => true,
-                        0o020 => groups[0] == Some(found.group) || groups[1] == Some(found.group),
+                        // A group, if it may exchange the command, or is the owner's own.
+                        0o020 => groups.contains(&Some(found.group)) || found.group == found.owner,
                         _ => false,
                     };
                     let owner = found.owner;
@@ -282,17 +283,30 @@ mod tests {
         set("lib", 0o1777);
         assert!(kept("lib/below/a"));
         // A group, if it is that of the command's directory.
-        set("lib", 0o775);
-        assert!(!kept("lib/below/a"));
-        set("bin", 0o775);
-        assert!(kept("lib/below/a"));
+        let give_group = |group| {
+            std::os::unix::fs::chown(dir.join("lib"), None, Some(group)).unwrap();
+            std::os::unix::fs::chown(dir.join("bin"), None, Some(group)).unwrap();
+        };
+        if user == 0 {
+            give_group(1236);
+            set("lib", 0o775);
+            assert!(!kept("lib/below/a"));
+            set("bin", 0o775);
+            assert!(kept("lib/below/a"));
+            // The owner's own.
+            set("bin", 0o755);
+            give_group(0);
+            assert!(kept("lib/below/a"));
+        }
         set("lib", 0o755);
         // What all may write to is no safer itself.
-        set("bin/command", 0o777);
         set("lib", 0o777);
-        assert!(kept("lib/below/a"));
-        set("bin/command", 0o755);
-        assert!(!kept("lib/below/a"));
+        for own in ["bin/command", "bin"] {
+            set(own, 0o777);
+            assert!(kept("lib/below/a"));
+            set(own, 0o755);
+            assert!(!kept("lib/below/a"));
+        }
         set("lib", 0o755);
         // Another's.
         if user == 0 {

@@ -36,10 +36,9 @@ fn places() -> Vec<PathBuf> {
     places.into_iter().flatten().collect()
 }
 
-/// Whether it is a plug-in's file that may be named without a path: the command may lie where others may put one near it.
-fn is_installed(file: &Path) -> bool {
-    let command = std::env::current_exe();
-    file.is_file() && command.is_ok_and(|command| preload::is_as_kept(file, &command))
+/// Where a plug-in's file lies that may be named without a path: the command may lie where others may put one near it.
+fn installed_at(file: &Path) -> Option<PathBuf> {
+    preload::kept_near(file, &std::env::current_exe().ok()?)
 }
 
 /// The names of the plug-ins that can be named without a path.
@@ -54,7 +53,7 @@ fn installed() -> Vec<String> {
             let name = name.strip_prefix(PREFIX)?.strip_suffix(".so")?.to_owned();
             let file = entry.path();
             // SQLite's extension is called alike.
-            (is_installed(&file) && has_table(&file).is_ok()).then_some(name)
+            has_table(&installed_at(&file)?).is_ok().then_some(name)
         })
         .collect();
     names.sort();
@@ -72,7 +71,7 @@ fn is_name(name: &Path) -> bool {
 fn by_name(name: &Path) -> Option<PathBuf> {
     let file = format!("{PREFIX}{}.so", name.to_str()?);
     let found = places().into_iter().map(|place| place.join(&file));
-    found.into_iter().find(|path| is_installed(path))
+    found.into_iter().find_map(|path| installed_at(&path))
 }
 
 fn check_one(file: &Path) -> Result<PathBuf, Failure> {

@@ -31,23 +31,19 @@ pub fn library() -> Result<PathBuf, Failure> {
         above.join("lib").join(LIBRARY),
         above.join(PACKAGED).join(LIBRARY),
     ];
-    let (kept, others): (Vec<_>, Vec<_>) = places
-        .iter()
-        .filter(|place| place.is_file())
-        .partition(|place| is_as_kept(place, &exe));
-    let Some(found) = kept.first() else {
+    let found = places.iter().find_map(|place| kept_near(place, &exe));
+    let Some(found) = found else {
         let [beside, lib, packaged] = places.each_ref().map(show);
-        let left = others.first().map_or_else(String::new, |other| {
-            format!(
-                "; {} is left alone, as others can exchange it than can this command",
-                show(other)
-            )
+        let other = places.iter().find(|place| place.is_file());
+        let left = other.map_or_else(String::new, |other| {
+            let what = "is left alone, as others can exchange it than can this command";
+            format!("; {} {what}", show(other))
         });
         return Err(Failure::usage(format!(
             "liboutrider.so is missing: looked for {beside}, {lib} and {packaged}{left}"
         )));
     };
-    let found: &Path = found;
+    let found: &Path = &found;
     if is_plain(found) {
         return Ok(found.to_owned());
     }
@@ -64,18 +60,17 @@ fn is_plain(path: &Path) -> bool {
     text(path).is_some_and(|text| unsafe { own_directory::is_plain(text.as_ptr().cast()) })
 }
 
-/// Whether whoever can put another file in the place of this one, or of what it leads to, could do so with this command: see [`own_directory::is_as_kept`].
-pub fn is_as_kept(file: &Path, command: &Path) -> bool {
+/// Where a file lies that is named so, if whoever can put another in its place could do so with this command: see [`own_directory::is_as_kept`].
+pub fn kept_near(file: &Path, command: &Path) -> Option<PathBuf> {
+    let file = file.canonicalize().ok().filter(|file| file.is_file())?;
     let user = rustix::process::geteuid().as_raw();
-    let is_as_kept = |file: &Path| {
-        let texts = text(file).zip(text(command));
-        texts.is_some_and(|(file, command)| {
-            let [mut file, mut command] = [file, command].map(CString::into_bytes_with_nul);
-            // SAFETY: texts of their own.
-            unsafe { own_directory::is_as_kept(file.as_mut_ptr(), command.as_mut_ptr(), user) }
-        })
-    };
-    is_as_kept(file) && file.canonicalize().is_ok_and(|file| is_as_kept(&file))
+    let (mut text, mut command) = (
+        text(&file)?.into_bytes_with_nul(),
+        text(command)?.into_bytes_with_nul(),
+    );
+    // SAFETY: texts of their own.
+    let kept = unsafe { own_directory::is_as_kept(text.as_mut_ptr(), command.as_mut_ptr(), user) };
+    kept.then_some(file)
 }
 
 fn text(path: &Path) -> Option<CString> {

@@ -112,16 +112,20 @@ fn libraries_of_others_are_not_loaded() {
             fs::copy(&from, package.join(from.file_name().unwrap())).unwrap();
         }
     }
-    let library = release.join("liboutrider.so");
+    let (library, command) = (release.join("liboutrider.so"), release.join("outrider"));
     fs::copy(outrider().with_file_name("liboutrider.so"), &library).unwrap();
+    fs::copy(outrider(), &command).unwrap();
     // Whose the library is, and whose the directory in which he may exchange it.
     for (owner, above, taken) in [(0, 0, true), (65534, 0, false), (0, 65534, false)] {
-        std::os::unix::fs::chown(&library, Some(owner), None).unwrap();
-        std::os::unix::fs::chown(&release, Some(above), None).unwrap();
+        for (place, owner) in [(&library, owner), (&command, owner), (&release, above)] {
+            std::os::unix::fs::chown(place, Some(owner), None).unwrap();
+        }
         let mut command = Command::new("python3");
         plain_environment(&mut command, &work);
-        let script =
-            "import outrider; print('release/liboutrider' in open('/proc/self/maps').read())";
+        let script = "import outrider, outrider.__main__ as m
+loaded = 'release/liboutrider' in open('/proc/self/maps').read()
+found = '/target/release/outrider' in (m.command() or '')
+print(loaded if loaded == found else (loaded, found))";
         let said = printed(
             command
                 .args(["-W", "ignore", "-c", script])

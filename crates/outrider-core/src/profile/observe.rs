@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use outrider_sys::pagemap::Pagemap;
 use outrider_sys::raw;
 use outrider_sys::standing::Watch;
+use outrider_sys::text;
 use outrider_sys::units::{ByteRange, InodeKey, PAGE, PageRange, pages_of};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 
@@ -1088,9 +1089,10 @@ impl Witness {
     }
 
     fn look_at(&mut self, pid: u32) {
-        let Ok(statm) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
+        let Ok(statm) = text::read_bytes(format!("/proc/{pid}/statm")) else {
             return;
         };
+        let statm = String::from_utf8_lossy(&statm);
         let scans = self.scans();
         let hooks = self.grown.get(&pid).is_some_and(|(_, hooked)| *hooked);
         let grown = Grown::of(&statm, hooks, scans);
@@ -1101,9 +1103,10 @@ impl Witness {
         if !is_like_this(pid) {
             return;
         }
-        let Ok(file) = std::fs::File::open(format!("/proc/{pid}/maps")) else {
+        let Ok(file) = text::open(Path::new(&format!("/proc/{pid}/maps"))) else {
             return;
         };
+        let file = std::fs::File::from(OwnedFd::from(file));
         let mut text = Vec::new();
         if file.take(MAPS).read_to_end(&mut text).is_err() {
             return;

@@ -300,7 +300,7 @@ pub fn change(
         Err(other) => return Err(other),
     };
     match change(old) {
-        Some(profile) => replace(&dir, name, &format::encode(&profile)),
+        Some(profile) => replace(&dir, name, &format::encode(&profile), OWN),
         None => match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
             Err(rustix::io::Errno::NOENT) => Ok(()),
             other => Ok(other?),
@@ -321,10 +321,10 @@ fn made(path: &Path) -> Result<OwnedFd, Trouble> {
     }
 }
 
-/// Puts text in a file's place, whose directory is made if there is none. Whoever reads meanwhile sees the old file or the new one.
+/// Puts text in a file's place, which others may read, and whose directory is made if there is none. Whoever reads meanwhile sees the old file or the new one.
 pub fn put(file: &Path, text: &str) -> Result<(), Trouble> {
     let (parent, name) = split(file)?;
-    replace(&made(parent)?, name, text.as_bytes())
+    replace(&made(parent)?, name, text.as_bytes(), 0o666)
 }
 
 /// Removes a file.
@@ -337,15 +337,18 @@ pub fn remove(file: &Path) -> Result<(), Trouble> {
     )?)
 }
 
-/// Replaces a file of a directory.
-fn replace(dir: &OwnedFd, name: &OsStr, bytes: &[u8]) -> Result<(), Trouble> {
+/// Permissions of a profile: what a user's jobs read is his business.
+const OWN: u32 = 0o600;
+
+/// Replaces a file of a directory by one with these permissions, as far as the umask leaves them.
+fn replace(dir: &OwnedFd, name: &OsStr, bytes: &[u8], mode: u32) -> Result<(), Trouble> {
     let mut new = OsString::from(".");
     new.push(name);
     new.push(format!(".{}", raw::getpid()));
     // What is there of that name is nobody's: left by one of this number.
     let _ = rustix::fs::unlinkat(dir, &new, AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o600))?;
+    let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(mode))?;
     let written = File::from(file).write_all(bytes);
     let renamed = written.and_then(|()| Ok(rustix::fs::renameat(dir, &new, dir, name)?));
     if let Err(e) = renamed {
