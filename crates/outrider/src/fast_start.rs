@@ -491,15 +491,8 @@ unsafe fn library(arena: &mut Arena) -> Option<Text> {
             }
         }
         let user = call(libc::SYS_geteuid, 0, 0, 0, 0) as u32;
-        // What a link leads to `main` looks at.
-        let is_file = call(
-            libc::SYS_readlinkat,
-            libc::AT_FDCWD as usize,
-            path as usize,
-            arena.at as usize,
-            1,
-        ) < 0;
-        let is_kept = is_file && own_directory::is_as_kept(path, exe.cast_mut(), user);
+        // What links lead to `main` looks at.
+        let is_kept = own_directory::is_as_kept(path, exe.cast_mut(), user, false);
         (is_kept && read_ahead(path)).then_some(path)
     }
 }

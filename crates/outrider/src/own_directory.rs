@@ -123,9 +123,10 @@ pub unsafe fn is_kept_by(path: *mut u8, user: u32) -> bool {
 }
 
 /// Whether whoever can put another file in the place of this one could do so with the `command`, too, or is this user or root: what is found because it lies near a command
-/// is loaded into programs. Both are absolute paths without `.` and `..`, and are what they were, afterwards. Directories that both lie in are not looked at.
+/// is loaded into programs. Both are absolute paths without `.` and `..`, and are what they were, afterwards. Directories that both lie in are not looked at. `links` may be
+/// on the way, whose targets are to be looked at besides.
 #[unsafe(link_section = ".text")]
-pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
+pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32, links: bool) -> bool {
     // SAFETY: within the texts, or at their ends.
     unsafe {
         let (mut directory, mut common, mut i) = (0, 0, 0);
@@ -161,7 +162,7 @@ pub unsafe fn is_as_kept(path: *mut u8, command: *mut u8, user: u32) -> bool {
                         0 => libc::S_IFREG,
                         _ => libc::S_IFDIR,
                     };
-                    let is_link = next == 0 && found.is(libc::S_IFLNK);
+                    let is_link = links && found.is(libc::S_IFLNK);
                     let is_closed = match found.mode & 0o022 {
                         0 => true,
                         // Of what lies there each is changed by its owner only.
@@ -247,7 +248,7 @@ mod tests {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(dir.join(name), mode).unwrap();
         };
-        let kept = |name: &str| {
+        let both = |name: &str| {
             let text = |path: std::path::PathBuf| {
                 CString::new(path.into_os_string().into_encoded_bytes())
                     .unwrap()
@@ -255,9 +256,16 @@ mod tests {
             };
             let (mut path, mut command) = (text(dir.join(name)), text(dir.join("bin/command")));
             let before = (path.clone(), command.clone());
-            // SAFETY: texts of their own.
-            let kept = unsafe { is_as_kept(path.as_mut_ptr(), command.as_mut_ptr(), user) };
+            let [kept, with_links] = [false, true].map(|links| {
+                // SAFETY: texts of their own.
+                unsafe { is_as_kept(path.as_mut_ptr(), command.as_mut_ptr(), user, links) }
+            });
             assert_eq!((path, command), before);
+            (kept, with_links)
+        };
+        let kept = |name: &str| {
+            let (kept, with_links) = both(name);
+            assert_eq!(kept, with_links, "{name}");
             kept
         };
         for name in ["bin", "lib", "lib/below"] {
@@ -270,9 +278,12 @@ mod tests {
         }
         std::os::unix::fs::symlink("a", dir.join("lib/link")).unwrap();
         std::os::unix::fs::symlink("lib", dir.join("around")).unwrap();
-        let near = ["bin/a", "lib/a", "lib/below/a", "lib/link"];
+        let near = ["bin/a", "lib/a", "lib/below/a"];
         assert!(near.iter().all(|name| kept(name)));
-        assert!(!kept("lib/absent") && !kept("around/a") && !kept("lib/below"));
+        assert!(!kept("lib/absent") && !kept("lib/below"));
+        for name in ["lib/link", "around/a"] {
+            assert_eq!(both(name), (false, true), "{name}");
+        }
         // Whoever may write where both are may exchange both.
         set(".", 0o777);
         assert!(near.iter().all(|name| kept(name)));

@@ -60,17 +60,21 @@ fn is_plain(path: &Path) -> bool {
     text(path).is_some_and(|text| unsafe { own_directory::is_plain(text.as_ptr().cast()) })
 }
 
-/// Where a file lies that is named so, if whoever can put another in its place could do so with this command: see [`own_directory::is_as_kept`].
+/// Where a file lies that is named so, if whoever can put another in its place, or have its name lead elsewhere, could do so with this command: see
+/// [`own_directory::is_as_kept`].
 pub fn kept_near(file: &Path, command: &Path) -> Option<PathBuf> {
-    let file = file.canonicalize().ok().filter(|file| file.is_file())?;
     let user = rustix::process::geteuid().as_raw();
-    let (mut text, mut command) = (
-        text(&file)?.into_bytes_with_nul(),
-        text(command)?.into_bytes_with_nul(),
-    );
-    // SAFETY: texts of their own.
-    let kept = unsafe { own_directory::is_as_kept(text.as_mut_ptr(), command.as_mut_ptr(), user) };
-    kept.then_some(file)
+    let is_kept = |file: &Path, links| {
+        let texts = text(file).zip(text(command));
+        texts.is_some_and(|(file, command)| {
+            let [mut file, mut command] = [file, command].map(CString::into_bytes_with_nul);
+            let (file, command) = (file.as_mut_ptr(), command.as_mut_ptr());
+            // SAFETY: texts of their own.
+            unsafe { own_directory::is_as_kept(file, command, user, links) }
+        })
+    };
+    let found = file.canonicalize().ok().filter(|file| file.is_file())?;
+    (is_kept(file, true) && is_kept(&found, false)).then_some(found)
 }
 
 fn text(path: &Path) -> Option<CString> {
