@@ -641,6 +641,7 @@ fn nothing_of_others_is_loaded_that_lies_near() {
     }
     fs::remove_file(&link).unwrap();
     fs::rename(&shared, &link).unwrap();
+    std::os::unix::fs::chown(&link, None, Some(65534)).unwrap();
     assert_eq!(run(&["--plugin=evil"]), "");
     fs::set_permissions(&link, fs::Permissions::from_mode(0o755)).unwrap();
     let said = run(&["--plugin=evil"]);
