@@ -308,15 +308,22 @@ static void shim_fill(void) {
 
 /* ---- Outrider's library ---- */
 
-/* Whether what lies at a path is no link, and belongs to root, to this user, or to the extension's owner, and nobody else may write to it who may not to the
+/* Whether what lies at a path, and what it leads to, belongs to root, to this user, or to the extension's owner, and nobody else may write to it who may not to the
  * extension: where that lies in a directory of all, anybody may have put something near it. */
 static int is_kept(const char *path, const struct stat *own) {
-    struct stat found;
+    struct stat found[2];
     mode_t others = S_IWOTH | (own->st_mode & S_IWGRP ? 0 : S_IWGRP);
-    if (lstat(path, &found) != 0 || S_ISLNK(found.st_mode))
+    int i;
+    if (lstat(path, &found[0]) != 0 || stat(path, &found[1]) != 0)
         return 0;
-    return (found.st_uid == 0 || found.st_uid == geteuid() || found.st_uid == own->st_uid) && !(found.st_mode & others) &&
-           (!(found.st_mode & S_IWGRP) || found.st_gid == own->st_gid);
+    for (i = 0; i < 2; i++) {
+        const struct stat *at = &found[i];
+        if (at->st_uid != 0 && at->st_uid != geteuid() && at->st_uid != own->st_uid)
+            return 0;
+        if (!S_ISLNK(at->st_mode) && (at->st_mode & others || (at->st_mode & S_IWGRP && at->st_gid != own->st_gid)))
+            return 0;
+    }
+    return 1;
 }
 
 /* Opens the library in `directory of this extension`/`name`, if it is as safe as the extension. */
