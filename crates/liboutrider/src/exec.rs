@@ -147,8 +147,7 @@ pub fn scrub_own(asks: bool) {
 }
 
 /// Makes nothing of what an environment has of ours, in its place, however large it is: how the service is reached, and the entries of LD_PRELOAD, of which separators
-/// are left. What lies where nothing can be written stays: `asks` whether it does, by
-/// rt_sigprocmask(2), which no filter kills for then.
+/// are left. What lies where nothing can be written stays: `asks` whether it does, by rt_sigprocmask(2), which no filter kills for then.
 #[cold]
 unsafe fn scrub(environment: Texts, asks: bool) {
     if !plausible(environment) || !are_strings(environment) {
@@ -461,18 +460,18 @@ unsafe fn with_environment(
     call: &dyn Fn(Texts) -> c_long,
 ) -> c_long {
     let restricted = RESTRICTED.load(Relaxed);
+    let asks = !attach::is_filtered();
     // As it is, for want of room for a copy.
     let plainly = |environment| {
         if restricted {
             // SAFETY: what the caller passes on.
-            unsafe { scrub(environment, !attach::is_filtered()) };
+            unsafe { scrub(environment, asks) };
         }
         call(environment)
     };
     let Some(own) = own() else {
         return plainly(environment);
     };
-    let asks = !attach::is_filtered();
     let looks = asks || restricted || executes && MOVED.load(Relaxed);
     if !looks || !plausible(environment) || asks && !are_strings(environment) {
         return call(environment);

@@ -283,9 +283,7 @@ pub fn behind(pid: u32, address: u64) -> Option<(PathBuf, u64, u64, u64)> {
         return None;
     }
     // A line at a time: there may be 65,530 with long names.
-    let maps = text::open(Path::new(&format!("/proc/{pid}/maps"))).ok()?;
-    let mut maps =
-        std::io::BufReader::with_capacity(64 << 10, std::fs::File::from(OwnedFd::from(maps)));
+    let mut maps = std::io::BufReader::with_capacity(64 << 10, maps(pid).ok()?);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -503,6 +501,12 @@ pub fn children(pid: u32) -> Vec<u32> {
         .flat_map(|list| list.split(u8::is_ascii_whitespace));
     pids.filter_map(|pid| std::str::from_utf8(pid).ok()?.parse().ok())
         .collect()
+}
+
+/// The list of a process's mappings, opened.
+pub fn maps(pid: u32) -> std::io::Result<std::fs::File> {
+    let maps = text::open(Path::new(&format!("/proc/{pid}/maps")))?;
+    Ok(OwnedFd::from(maps).into())
 }
 
 /// Whether a process exists, as /proc shows it.

@@ -24,6 +24,11 @@ pub fn is_apart() -> bool {
     APART.load(Ordering::Relaxed)
 }
 
+/// How files of /proc are opened: where a program has mounts of its own it may have put a pipe in the place of one.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK);
+
 /// What /proc tells of a process's rights. Two processes with equal ones may do the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -114,10 +119,8 @@ impl Watch {
 
     /// Of the process whose directory in /proc this is. Users are numbered as in the namespace of who asks for this.
     fn within(directory: OwnedFd) -> io::Result<Watch> {
-        // Where a program has made its own /proc there may be anything.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let status = noted(openat(&directory, "status", flags, Mode::empty()))?;
-        let label = noted(openat(&directory, "attr/current", flags, Mode::empty())).ok();
+        let status = noted(openat(&directory, "status", READ, Mode::empty()))?;
+        let label = noted(openat(&directory, "attr/current", READ, Mode::empty())).ok();
         let label = label.map(File::from);
         Ok(Watch {
             directory,
@@ -192,8 +195,7 @@ impl Watch {
 
     /// Whether the process has this file mapped.
     pub fn has_mapped(&self, dev: u64, ino: u64) -> bool {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let maps = noted(openat(&self.directory, "maps", flags, Mode::empty()));
+        let maps = noted(openat(&self.directory, "maps", READ, Mode::empty()));
         maps.is_ok_and(|maps| lists(maps.into(), dev, ino))
     }
 
@@ -201,8 +203,7 @@ impl Watch {
     /// that does not tell.
     pub fn is_privileged(&self) -> bool {
         let mut words = [0; 1024];
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let auxv = noted(openat(&self.directory, "auxv", flags, Mode::empty()));
+        let auxv = noted(openat(&self.directory, "auxv", READ, Mode::empty()));
         let read = auxv.and_then(|auxv| rustix::io::read(auxv, &mut words));
         let read = words.get(..read.unwrap_or(0)).unwrap_or_default();
         // Pairs of words: a name, and its value. One of 32 bits has it nowhere or with another value.
@@ -262,7 +263,7 @@ impl Watch {
             if !differs(name)? {
                 return Ok(false);
             }
-            let space = open(name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
+            let space = open(name, READ)?;
             // SAFETY: numbers only.
             match unsafe { libc::setns(space.as_raw_fd(), kind) } {
                 0 => Ok(true),
@@ -306,10 +307,7 @@ impl Watch {
     fn enter_owner_of_mounts(&self, own: &Watch) -> io::Result<bool> {
         /// The kernel's `include/uapi/linux/nsfs.h`, since Linux 4.9.
         const NS_GET_USERNS: libc::c_ulong = 0xb701;
-        let open = |of: &Watch, name: &str| {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            openat(&of.directory, name, flags, Mode::empty())
-        };
+        let open = |of: &Watch, name: &str| openat(&of.directory, name, READ, Mode::empty());
         let key = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|st| (st.st_dev, st.st_ino));
         let mounts = open(self, "ns/mnt")?;
         // SAFETY: no argument; on success the kernel has made a descriptor for this process.
@@ -360,8 +358,7 @@ impl Watch {
     /// of no use. By which of the numbers under NSpid in /proc/PID/status that process, and others with the same rights, go in the /proc that is seen from there.
     pub fn assume(&self, own_directory: OwnedFd) -> io::Result<u32> {
         // Users are numbered as in the namespace of who opens the file.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let open = |name: &str| openat(&self.directory, name, flags, Mode::empty());
+        let open = |name: &str| openat(&self.directory, name, READ, Mode::empty());
         let inside = Watch {
             directory: self.directory.try_clone()?,
             status: open("status")?.into(),
@@ -461,8 +458,7 @@ impl Watch {
     }
 
     fn stat(&self) -> Option<Stat> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = openat(&self.directory, "stat", flags, Mode::empty()).ok()?;
+        let file = openat(&self.directory, "stat", READ, Mode::empty()).ok()?;
         let mut text = Vec::new();
         File::from(file).read_to_end(&mut text).ok()?;
         Some(Stat::new(&text))

@@ -309,7 +309,6 @@ mod tests {
             give_group(0);
             assert!(kept("lib/below/a"));
         }
-        set("lib", 0o755);
         // What all may write to is no safer itself.
         set("lib", 0o777);
         for own in ["bin/command", "bin"] {

@@ -80,7 +80,7 @@ fn check_one(file: &Path) -> Result<PathBuf, Failure> {
         true => by_name(file).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT)),
         false => file.canonicalize(),
     };
-    let path = path.and_then(|path| path.canonicalize()).map_err(|e| {
+    let path = path.map_err(|e| {
         let names = match installed() {
             names if names.is_empty() => "none is installed".to_owned(),
             names => format!("installed are {}", names.join(", ")),

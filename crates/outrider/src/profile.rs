@@ -511,13 +511,14 @@ fn export(args: &ProfileExportArgs) -> Outcome {
         out.flush()?;
         return Ok(0);
     }
+    // It would do what a name says.
+    let is_terminal = out.is_terminal();
     for entry in profile.likely().filter(|e| e.need == Need::File) {
         let path = entry.path.as_os_str().as_bytes();
         if path.contains(&b'\n') {
             continue;
         }
-        // A terminal would do what a name says.
-        let text = match out.is_terminal() {
+        let text = match is_terminal {
             true => show(&entry.path).into_bytes(),
             false => path.to_owned(),
         };

@@ -514,6 +514,15 @@ print('read')";
     assert!(big.flatten().is_some_and(|n| n > 0), "{report}");
 }
 
+/// Makes `evil.so`, a library, and a plug-in with an empty table, that prints a line wherever it is loaded.
+fn make_evil(dir: &Path) {
+    let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\nchar outrider_plugin_1[256];\n";
+    fs::write(dir.join("evil.c"), text).unwrap();
+    let flags = ["-shared", "-fPIC", "-o", "evil.so", "evil.c"];
+    let made = Command::new("cc").args(flags).current_dir(dir).status();
+    assert!(made.unwrap().success());
+}
+
 /// SPEC B16: where the library's own path can't be preloaded, no directory takes its place in which somebody else could put another one.
 #[test]
 fn libraries_come_from_nobody_elses_directory() {
@@ -552,11 +561,7 @@ fn libraries_come_from_nobody_elses_directory() {
         assert_eq!(said.contains("liboutrider.so"), taken, "{said}");
     }
     // A program has something else mounted where that is usual, which all may write to, and another user puts a library of his where ours is.
-    let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\n";
-    fs::write(dir.join("evil.c"), text).unwrap();
-    let flags = ["-shared", "-fPIC", "-o", "evil.so", "evil.c"];
-    let made = Command::new("cc").args(flags).current_dir(&dir).status();
-    assert!(made.unwrap().success());
+    make_evil(&dir);
     let plant = "evil=$PWD/evil.so; places=$(ls -d $(dirname $(dirname $1))/*)
 for above in /tmp /run /dev/shm; do
     case $evil in $above/*) ;; *) mount -t tmpfs -o mode=1777 none $above || exit 3; esac
@@ -591,11 +596,7 @@ fn nothing_of_others_is_loaded_that_lies_near() {
     }
     let dir = fresh_with(NAME, &[]);
     open_to_all(&dir);
-    let text = "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { write(1, \"EVIL\\n\", 5); }\nchar outrider_plugin_1[256];\n";
-    fs::write(dir.join("evil.c"), text).unwrap();
-    let flags = ["-shared", "-fPIC", "-o", "evil.so", "evil.c"];
-    let made = Command::new("cc").args(flags).current_dir(&dir).status();
-    assert!(made.unwrap().success());
+    make_evil(&dir);
     let bin = dir.join("bin");
     fs::create_dir(&bin).unwrap();
     fs::copy(outrider(), bin.join("outrider")).unwrap();

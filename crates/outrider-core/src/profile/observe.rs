@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -1103,10 +1103,9 @@ impl Witness {
         if !is_like_this(pid) {
             return;
         }
-        let Ok(file) = text::open(Path::new(&format!("/proc/{pid}/maps"))) else {
+        let Ok(file) = crate::fetch::maps(pid) else {
             return;
         };
-        let file = std::fs::File::from(OwnedFd::from(file));
         let mut text = Vec::new();
         if file.take(MAPS).read_to_end(&mut text).is_err() {
             return;
